@@ -184,8 +184,8 @@ def is_right(
     Parameters
     ----------
     picked : int array of shape (..., link)
-        The word that is picked for each link, from 0.  One that is no word of the text, such as a
-        special token, is not right, and neither is the word from which a link is read.
+        The word that is picked for each link, from 0.  A pick outside the text's words, such as a
+        special token, is wrong, and so is the word from which the link is read.
     links : Links
         The links of the text.
 

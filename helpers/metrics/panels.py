@@ -164,9 +164,9 @@ def pattern_panels(store: Store, heads: pd.DataFrame) -> list[Panel]:
         drawn.append(("entropy", broadest, f"broad, {amount}"))
     for column, (threshold, name) in patterns.items():
         shares = np.nan_to_num(by_head(heads, column))
-        most = _largest(shares)
-        if shares[most] >= threshold:
-            drawn.append((column, most, f"{shares[most]:.0%} to {name}"))
+        largest = _largest(shares)
+        if shares[largest] >= threshold:
+            drawn.append((column, largest, f"{shares[largest]:.0%} to {name}"))
     listed = chain.from_iterable(_listed_examples(store, name) for name in checked_sentences())
     example = next(chain(listed, _short_examples(store)))
     panels = []
@@ -264,9 +264,11 @@ def coreference_panels(store: Store, head: tuple[int, int], table: pd.DataFrame)
     -------
     list of Panel
     """
-    of_all = table[table["type"] == "all"].drop_duplicates("system").set_index("system")["accuracy"]
+    accuracies = (
+        table[table["type"] == "all"].drop_duplicates("system").set_index("system")["accuracy"]
+    )
     names = {"head": "this head (not held out)"}
-    scores = of_all.reindex(["head", "nearest mention", "rule-based"]).dropna().rename(names)
+    scores = accuracies.reindex(["head", "nearest mention", "rule-based"]).dropna().rename(names)
     title = f"Head {head_label(*head)}: mentions attend to their antecedents"
     location = MapLocation(0, head[0] + 1, head[1] + 1, COREFERENCE)
     pair = success_and_failure(store, location, title)

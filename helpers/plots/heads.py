@@ -66,7 +66,7 @@ def fig2_token_types(
     styles = present_styles(table, TO_SPECIAL, special_tokens)
     means = table.groupby("layer")[list(styles)].mean()
     top = means.max().idxmax()
-    panels = {f"to {' or '.join(look.label for look in styles.values())}": styles}
+    panels = {f"to {' or '.join(line.label for line in styles.values())}": styles}
     special = [role for role in ("cls", "sep") if role in styles]
     if special:
         role = means[special].max().idxmax()
@@ -84,10 +84,10 @@ def fig2_token_types(
     note = "dashed: uniform attention" if any(table.filter(like="uniform")) else ""
     figure = heads_and_means(table, panels, title, f"Share of {weights}", model, note)
     for axes, columns in zip(figure.axes, panels.values(), strict=True):
-        for column, look in columns.items():
+        for column, line in columns.items():
             uniform = f"uniform_{column.rpartition('_')[2]}"
             if uniform in table and not column.startswith("other"):
-                draw_chance(axes, table.groupby("layer")[uniform].mean(), look.color)
+                draw_chance(axes, table.groupby("layer")[uniform].mean(), line.color)
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
         axes.set_ylim(bottom=0)
         label_ends(axes, gap=0.12)
@@ -141,8 +141,8 @@ def fig3_gradients(
     columns = [suffix for suffix in GRADIENT_PANELS if f"other{suffix}" in table]
     panels = panel_grid(figure, len(columns), 1, sharex=True)
     for axes, suffix in zip(panels, columns, strict=True):
-        for token_type, look in styles.items():
-            draw_curve(axes, table, "layer", token_type + suffix, look)
+        for token_type, line in styles.items():
+            draw_curve(axes, table, "layer", token_type + suffix, line)
         if not suffix and top and "random" in tables:
             label = f"random, {styles[top].label}"
             gray = style.CONTROL_STYLES["random"].color
@@ -164,10 +164,10 @@ def _gradient_title(table: pd.DataFrame, top: str, styles: Styles) -> str:
     if not top:
         return "Figure 3 · How much the objective changes with the attention"
     name = styles[top].label
-    of_weight = table[f"other_over_{top}"].max()
-    title = f"Figure 3 · A weight on {name} matters up to {of_weight:.0f} times less than others"
-    of_score = table.get(f"other_over_{top}_per_score", pd.Series([np.inf])).min()
-    return f"{title}; its score, {1 / of_score:.0f} times more" if of_score < 1 else title
+    weight_ratio = table[f"other_over_{top}"].max()
+    title = f"Figure 3 · A weight on {name} matters up to {weight_ratio:.0f} times less than others"
+    score_ratio = table.get(f"other_over_{top}_per_score", pd.Series([np.inf])).min()
+    return f"{title}; its score, {1 / score_ratio:.0f} times more" if score_ratio < 1 else title
 
 
 @theme()
@@ -199,7 +199,7 @@ def fig4_entropy(
         "entropy_from_cls": style.TOKEN_STYLES["cls"]._replace(label="from {cls} only"),
     }
     styles = present_styles(table, looks, special_tokens)
-    panels = {look.label: {column: look} for column, look in styles.items()}
+    panels = {line.label: {column: line} for column, line in styles.items()}
     means = table.groupby("layer")[["entropy", "uniform"]].mean()
     narrowest = means["entropy"].idxmin()
     low, uniform = means.loc[narrowest]
@@ -251,18 +251,18 @@ def heads_and_means(
     within_layer = (table["head"] - 0.5) / table["head"].max()
     axes_of_panels = panel_grid(figure, len(panels), 1, sharex=True)
     for axes, (panel_title, styles) in zip(axes_of_panels, panels.items(), strict=True):
-        for slot, (column, look) in enumerate(styles.items()):
+        for slot, (column, line) in enumerate(styles.items()):
             x = table["layer"] + 0.8 * ((slot + within_layer) / len(styles) - 0.5)
             axes.scatter(
-                x, table[column], s=4, alpha=0.5, linewidth=0, color=look.color, marker=look.marker
+                x, table[column], s=4, alpha=0.5, linewidth=0, color=line.color, marker=line.marker
             )
-            draw_curve(axes, means, "layer", column, look)
+            draw_curve(axes, means, "layer", column, line)
             if table[column].max() == table[list(styles)].max(axis=None):
                 row = table[column].idxmax()
                 name = f"{table['layer'][row]}-{table['head'][row]}"
-                place = (x[row], table[column][row])
+                point = (x[row], table[column][row])
                 axes.annotate(
-                    name, place, xytext=(3, 0), textcoords="offset points", va="center",
+                    name, point, xytext=(3, 0), textcoords="offset points", va="center",
                     path_effects=HALO,
                 )  # fmt: skip
         axes.set(title=panel_title, ylabel=ylabel, xlim=(0.4, layers + 0.6))
@@ -276,10 +276,10 @@ def present_styles(table: pd.DataFrame, styles: Styles, special_tokens: SpecialT
     The first token has no style of its own if it is a special token.
     """
     present: dict[str, Style] = {}
-    for column, look in styles.items():
+    for column, line in styles.items():
         is_special = column == "first" and role_of_first_token(table)
         if column in table and table[column].notna().any() and not is_special:
-            present[column] = look._replace(label=look.label.format(**special_tokens))
+            present[column] = line._replace(label=line.label.format(**special_tokens))
     return present
 
 
@@ -408,11 +408,11 @@ def relative_position(table: pd.DataFrame, *, model: str, lens: str) -> Figure:
         if table[column].isna().all():  # a causal model sees no next token
             continue
         layer, head, share = table.loc[table[column].idxmax(), ["layer", "head", column]]
-        most = f"{layer:.0f}-{head:.0f}"
+        head_name = f"{layer:.0f}-{head:.0f}"
         if column != "current":
-            findings.append(f"head {most} gives {share:.0%} to the {column} token")
+            findings.append(f"head {head_name} gives {share:.0%} to the {column} token")
         uniform = table[f"uniform_{column}"].mean()
-        title = f"{column} token\nmost: {most}, {share:.0%}\nuniform: {uniform:.1%}"
+        title = f"{column} token\nmost: {head_name}, {share:.0%}\nuniform: {uniform:.1%}"
         maps[title] = by_head(table, column)
     finding = "; ".join(findings)
     return style.heat_maps(

@@ -303,8 +303,8 @@ def draw_bars(axes: Axes, rows: pd.DataFrame) -> None:
     axes.plot(  # an interval below it is seen
         rows["paper_value"], y, "D", color=style.ACCENT, markerfacecolor="none", zorder=4
     )
-    for place, label in enumerate(rows["label"]):
-        axes.text(102, place, label, va="center")
+    for row, label in enumerate(rows["label"]):
+        axes.text(102, row, label, va="center")
     axes.set_yticks(y, rows["name"])
     axes.set(xlim=(0, 100), ylim=(len(rows) - 0.5, -0.5))
     axes.tick_params(axis="y", length=0)

@@ -230,8 +230,8 @@ def add_legend(
     """Put a legend between the axes and the notes of a figure that `canvas` made."""
     layout = cast("ConstrainedLayoutEngine", figure.get_layout_engine())
     left, bottom, width, height = layout.get()["rect"]
-    place = {"loc": "lower left", "bbox_to_anchor": (0.01, bottom), "borderaxespad": 0}
-    legend = figure.legend(handles, labels, ncols=columns, **place)
+    location = {"loc": "lower left", "bbox_to_anchor": (0.01, bottom), "borderaxespad": 0}
+    legend = figure.legend(handles, labels, ncols=columns, **location)
     share = legend.get_window_extent().height / figure.bbox.height + 0.01
     layout.set(rect=(left, bottom + share, width, height - share))
 

@@ -119,7 +119,7 @@ def _no_answer(address: str) -> InputError:
 
 
 def _how_to_load(encoder: Encoder) -> str | None:
-    """Say as JSON how a worker loads a model; None if it is not that of its files (fine-tuned).
+    """Write as JSON how a worker loads a model; None if the model was changed after loading.
 
     The key of a model has the name of its folder, but not the path, which workers need.
     """

@@ -97,7 +97,7 @@ def list_examples(
     shutil.rmtree(folder, ignore_errors=True)
     whole_maps = longest_whole_maps(encoder.layers, encoder.heads)
     cut_at = min(inputs["max_tokens"], encoder.max_length, whole_maps)
-    facts = {
+    contents = {
         "key": json_digest(inputs),
         "cut_at": cut_at,
         "examples_per_shard": shard_size(inputs["level"], cut_at),
@@ -107,7 +107,7 @@ def list_examples(
         "visible": encoder.visible,
     }
     counts: Counter[str] = Counter()
-    write_list(folder, {**inputs, **facts}, examples(encoder, corpus, cut_at, counts), counts)
+    write_list(folder, {**inputs, **contents}, examples(encoder, corpus, cut_at, counts), counts)
 
 
 def longest_whole_maps(layers: int, heads: int) -> int:
@@ -116,7 +116,7 @@ def longest_whole_maps(layers: int, heads: int) -> int:
 
 
 def write_list(
-    folder: Path, facts: Mapping[str, Any], records: Iterable[Record], counts: Counter[str]
+    folder: Path, contents: Mapping[str, Any], records: Iterable[Record], counts: Counter[str]
 ) -> None:
     """Write one record per line, and the manifest without shards; InputError without a record.
 
@@ -133,9 +133,9 @@ def write_list(
         if n_examples == 0:
             reasons = ", ".join(f"{count} {reason}" for reason, count in counts.items())
             raise InputError(
-                f"corpus {facts['corpus']['name']!r}: no example is left "
+                f"corpus {contents['corpus']['name']!r}: no example is left "
                 f"({reasons or 'it is empty'}); check the path and the format, or raise "
-                f"--max-tokens {facts['cut_at']}"
+                f"--max-tokens {contents['cut_at']}"
             )
     results = {
         "dtype": np.dtype(STORED).name,
@@ -144,7 +144,7 @@ def write_list(
         "report": dict(sorted(counts.items())),
         "shards": [],
     }
-    write_manifest(folder, {**facts, **results})
+    write_manifest(folder, {**contents, **results})
 
 
 def shard_size(level: Level, max_tokens: int) -> int:

@@ -101,18 +101,18 @@ def open_maps(
     >>> store = open_maps(outputs.attentions, ["[CLS]", "a", "cat", "sat", ".", "[SEP]"])
     >>> view(store)
     """
-    given: list[Any] = [maps, tokens, words, records]
+    arguments: list[Any] = [maps, tokens, words, records]
     if _is_example(tokens):
-        given = [[value] for value in given]
-    n_examples = len(given[1])
-    given = [[None] * n_examples if values is None else values for values in given]
-    counts = list(map(len, given))
+        arguments = [[value] for value in arguments]
+    n_examples = len(arguments[1])
+    arguments = [[None] * n_examples if values is None else values for values in arguments]
+    counts = list(map(len, arguments))
     if min(counts) != max(counts) or not n_examples:
         raise InputError(
             "{}: maps of {} examples, tokens of {}, words of {} and records of {}; give each of "
             "every example, and of one at least".format(name, *counts)
         )
-    arrays, texts, words_of_texts, annotations = given
+    arrays, texts, words_of_texts, annotations = arguments
     annotations = [annotation or {} for annotation in annotations]
     has_words = any(words_of_texts) or any(
         ANNOTATION & set(annotation) for annotation in annotations
@@ -160,14 +160,14 @@ def _sides(tokens: Any) -> tuple[Sequence[str], Sequence[str]]:
     return (tokens, tokens) if isinstance(tokens[0], str) else (tokens[0], tokens[1])
 
 
-def _as_maps(given: Any) -> Maps:
+def _as_maps(value: Any) -> Maps:
     """Convert an array, or one for each layer, to NumPy."""
-    if isinstance(given, (list, tuple)):
-        layers = [_as_array(layer) for layer in given]
+    if isinstance(value, (list, tuple)):
+        layers = [_as_array(layer) for layer in value]
         # A layer of transformers has a batch of one text.
         array = np.stack([layer.reshape(layer.shape[-3:]) for layer in layers])
     else:
-        array = _as_array(given)
+        array = _as_array(value)
     if array.ndim != 4 or array.dtype.kind not in "fiu" or not array.size:
         raise ValueError(
             f"an array of shape {list(array.shape)} and type {array.dtype}; give numbers of shape "
@@ -176,11 +176,11 @@ def _as_maps(given: Any) -> Maps:
     return array
 
 
-def _as_array(given: Any) -> np.ndarray:
+def _as_array(value: Any) -> np.ndarray:
     """Convert an array of NumPy or torch to NumPy."""
-    if isinstance(given, torch.Tensor):
-        return given.detach().float().cpu().numpy()
-    return np.asarray(given)
+    if isinstance(value, torch.Tensor):
+        return value.detach().float().cpu().numpy()
+    return np.asarray(value)
 
 
 def _check_maps(
@@ -306,7 +306,7 @@ def _write(
     corpus = Corpus(name, {"maps": digests, "records": records}, lambda _: iter(()))
     key = {"name": name, "random_init": None}
     inputs = store_inputs(key, corpus, level=level, max_tokens=longest.shape[-1])
-    facts = {
+    contents = {
         "key": json_digest(inputs),
         "cut_at": longest.shape[-1],
         "examples_per_shard": shard_size,
@@ -315,7 +315,7 @@ def _write(
         "special_tokens": roles,
         "visible": [_visible(is_seen)._asdict() for is_seen in np.any(longest > 0, axis=1)],
     }
-    write_list(folder, inputs | facts, records, Counter())
+    write_list(folder, inputs | contents, records, Counter())
     return finish(Store(folder))
 
 

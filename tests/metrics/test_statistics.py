@@ -2,6 +2,7 @@ from dataclasses import astuple
 
 import numpy as np
 import pytest
+from simulated_clusters import SETS, clustered, covers
 
 from helpers.metrics import statistics
 from helpers.metrics.statistics import (
@@ -137,22 +138,6 @@ def test_holm_agrees_with_its_definition():
             bound = min(1, smaller * (p_values >= smaller).sum())
             expected = np.fmax(expected, bound)
         assert adjusted == pytest.approx(expected, nan_ok=True)
-
-
-SETS = 2000  # simulated data sets, a column each
-
-
-def clustered(clusters, p, seed):
-    """Data sets whose clusters differ in size and in how easy they are: (right, total)."""
-    rng = np.random.default_rng(seed)
-    total = rng.integers(2, 30, (clusters, SETS))
-    easy = rng.beta(6 * p, 6 * (1 - p), (clusters, SETS))
-    return rng.binomial(total, easy), total
-
-
-def covers(intervals, truth):
-    low, high = intervals
-    return ((low <= truth) & (truth <= high)).mean()
 
 
 @pytest.mark.parametrize("clusters", [12, 25, 100])

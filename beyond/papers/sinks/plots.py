@@ -253,7 +253,7 @@ def fig15_edges(edges: pd.DataFrame, special_tokens: SpecialTokens, *, model: st
     Figure
         Figure 15.  A panel for each special token has the turn of the sentence vector, or for a
         decoder the increase of the loss, in the layers that are cut together; random weights in
-        grey.  There is no interval of fewer than `LEAST_DF` degrees of freedom.
+        grey.  Intervals with fewer than `LEAST_DF` degrees of freedom are not drawn.
     """
     names = {**special_tokens, FIRST_KEYS: special_tokens.get(FIRST_KEYS) or "the first token"}
     measure = ANGLE if special_tokens.get("cls") else OBJECTIVE

@@ -4,24 +4,10 @@ from math import comb
 
 import numpy as np
 import pytest
+from simulated_clusters import clustered, covers
 
 from beyond.papers.common.statistics import mcnemar, paired_interval
 from helpers.metrics.statistics import bootstrap_intervals
-
-SETS = 2000  # simulated data sets, a column each
-
-
-def clustered(clusters, p, seed):
-    """Data sets whose clusters differ in size and in how easy they are: (right, total)."""
-    rng = np.random.default_rng(seed)
-    total = rng.integers(2, 30, (clusters, SETS))
-    easy = rng.beta(6 * p, 6 * (1 - p), (clusters, SETS))
-    return rng.binomial(total, easy), total
-
-
-def covers(intervals, truth):
-    low, high = intervals
-    return ((low <= truth) & (truth <= high)).mean()
 
 
 def test_mcnemar_counts_discordant_pairs():
