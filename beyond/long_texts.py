@@ -30,8 +30,8 @@ from helpers.data.visible import Visible, visible_mask
 from helpers.errors import ModelError
 from helpers.metrics.heads import PerHead
 from helpers.metrics.surface import SECTION_3, section_3
-from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, forward, padded
+from helpers.model.loading import Model
 from helpers.model.sites import base_transformer, softmax_calls
 from helpers.store.examples import check_errors, row_errors
 
@@ -65,7 +65,7 @@ _current: ContextVar[_Pass] = ContextVar("current pass")
 
 @torch.inference_mode()
 def rows_in_blocks(
-    encoder: Encoder,
+    encoder: Model,
     inputs: Inputs,
     receive: Receive,
     *,
@@ -77,7 +77,7 @@ def rows_in_blocks(
 
     Parameters
     ----------
-    encoder : Encoder
+    encoder : Model
         The model.
     inputs : dict
         The inputs of the text, as `forward.model_inputs` makes them.
@@ -107,14 +107,12 @@ def rows_in_blocks(
         raise ModelError(f"model {encoder.name!r}: {WITHOUT_INTERFACE}")
 
 
-def long_text_measures(
-    encoder: Encoder, tokens: Sequence[str], inputs: Inputs
-) -> dict[str, PerHead]:
+def long_text_measures(encoder: Model, tokens: Sequence[str], inputs: Inputs) -> dict[str, PerHead]:
     """Compute every measure of section 3 for a text whose whole maps would not fit into memory.
 
     Parameters
     ----------
-    encoder : Encoder
+    encoder : Model
         The model.
     tokens : sequence of str
         The tokens of the text, special tokens included.
@@ -157,7 +155,7 @@ def long_text_measures(
     return {name: np.reshape(by_head, shape) for name, by_head in values.items()}
 
 
-def check_blocks(encoder: Encoder) -> None:
+def check_blocks(encoder: Model) -> None:
     """Raise ModelError unless a model gives the same rows in blocks as in whole maps."""
     inputs = dict(encoder.tokenizer("a b c"))
     blocks: list[Block] = []

@@ -1,6 +1,6 @@
 """What Does BERT Look At? (Clark et al., 2019) on encoders and decoders, and on any corpus.
 
-`Study` has the settings, the model, the maps and the results of a run.  `load_encoder` loads a
+`Study` has the settings, the model, the maps and the results of a run.  `load_model` loads a
 model, `open_store` opens a folder of attention maps, and `open_maps` takes those of another tool.
 ``metrics``, ``probes`` and ``plots`` are the functions of the notebooks.  Each name is imported
 when it is first used.
@@ -22,7 +22,7 @@ _MODULES = {
     "Study": "helpers.study",
     "describe_store": "helpers.study",
     "head_grid": "helpers.study",
-    "load_encoder": "helpers.model.encoder",
+    "load_model": "helpers.model.loading",
     "open_maps": "helpers.store.maps",
     "open_store": "helpers.store.store",
 }

@@ -10,20 +10,20 @@ from helpers.cache import cached
 from helpers.data.records import cluster_of
 from helpers.metrics.surface import gradient_table as tabulate
 from helpers.metrics.surface import table_without_gradients
-from helpers.model.encoder import Encoder
 from helpers.model.gradients import ONE_ARTICLE, choose_segments, gradient_importance
+from helpers.model.loading import Model
 from helpers.store import CODE as STORE_CODE
 from helpers.store.store import Store
 
 
 def gradient_table(
-    encoder: Encoder, store: Store, *, count: int | None, seed: int, limit: int | None = None
+    encoder: Model, store: Store, *, count: int | None, seed: int, limit: int | None = None
 ) -> pd.DataFrame:
     """Compute the gradients of the loss by attention weights (section 3.2, Figure 3).
 
     Parameters
     ----------
-    encoder : Encoder
+    encoder : Model
         The model, or a control.
     store : Store
         The store of the segments; only its records are read.

@@ -10,7 +10,7 @@ from helpers.data.text_files import existing_file
 from helpers.data.wikipedia import articles
 
 if TYPE_CHECKING:
-    from helpers.model.encoder import Encoder
+    from helpers.model.loading import Model
     from helpers.settings import Settings
     from helpers.store.store import Store
 
@@ -23,12 +23,12 @@ NO_BEGINNING = (
 WEIGHTS_NOTES = {"smollm2": "4-bit weights, dequantised"}
 
 
-def run_notes(encoder: Encoder, settings: Settings) -> list[str]:
+def run_notes(encoder: Model, settings: Settings) -> list[str]:
     """Collect the notes on the model and the text of a run.
 
     Parameters
     ----------
-    encoder : Encoder
+    encoder : Model
         The model.
     settings : Settings
         The settings of the run.
@@ -50,7 +50,7 @@ def run_notes(encoder: Encoder, settings: Settings) -> list[str]:
     return list(filter(None, notes))
 
 
-def decoder_note(model: Encoder | Store) -> str:
+def decoder_note(model: Model | Store) -> str:
     """Describe the mask of a decoder and the beginning of its texts; empty for other models."""
     if not model.is_decoder:
         return ""
@@ -59,7 +59,7 @@ def decoder_note(model: Encoder | Store) -> str:
     return f"{DECODER} {f'Each text begins with {beginning}.' if beginning else NO_BEGINNING}"
 
 
-def objective_note(encoder: Encoder) -> str:
+def objective_note(encoder: Model) -> str:
     """Give the reason for the contrastive loss, if the checkpoint has the head of another task.
 
     The text is empty for a language model, and for a model without a head.
@@ -75,7 +75,7 @@ def objective_note(encoder: Encoder) -> str:
     )
 
 
-def cut_note(encoder: Encoder, max_tokens: int) -> str:
+def cut_note(encoder: Model, max_tokens: int) -> str:
     """Say at which length texts are cut, if that is not the one of the settings."""
     from helpers.store.extract import longest_whole_maps  # torch
 

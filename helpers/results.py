@@ -41,7 +41,7 @@ from helpers.files import (
     write_atomic,
     write_errors,
 )
-from helpers.model.encoder import BUILT_IN, slug
+from helpers.model.loading import BUILT_IN, slug
 from helpers.progress import NOTEBOOK_VARIABLE
 from helpers.settings import (
     MODEL_SETTINGS,

@@ -33,7 +33,7 @@ from helpers.results import Results, run_name
 from helpers.settings import INITIALISATIONS, QUICK, RESULT_SETTINGS, Settings, flag, make_settings
 
 if TYPE_CHECKING:
-    from helpers.model.encoder import Encoder
+    from helpers.model.loading import Model
     from helpers.store.store import Store
     from helpers.study import Study
 
@@ -427,14 +427,14 @@ def check_inputs(study: Study, used: Collection[str]) -> Iterator[str]:
     yield f"{folder}: {shutil.disk_usage(folder).free / 1e9:,.0f} GB are free"
 
 
-def is_paper_model(encoder: Encoder) -> bool:
+def is_paper_model(encoder: Model) -> bool:
     """Tell whether a model is the paper's: a BERT of 12 layers of 12 heads with its vocabulary."""
     config = encoder.model.config
     is_bert = config.model_type == "bert" and config.vocab_size in BERT_VOCABULARIES
     return is_bert and (encoder.layers, encoder.heads) == (12, 12)
 
 
-def describe_examples(encoder: Encoder, store: Store, name: str) -> Iterator[str]:
+def describe_examples(encoder: Model, store: Store, name: str) -> Iterator[str]:
     """Describe the used part of a corpus and its first example; warn of unknown tokens."""
     from helpers.data import preview
 
@@ -448,7 +448,7 @@ def describe_examples(encoder: Encoder, store: Store, name: str) -> Iterator[str
         yield f"  {name}: {warning}"
 
 
-def describe_support(encoder: Encoder) -> Iterator[str]:
+def describe_support(encoder: Model) -> Iterator[str]:
     """Describe the measurements that a model allows in 00 to 06, and the gaps of this machine."""
     from helpers.model.checkpoint import as_model_error
     from helpers.model.forward import check_lens, padded

@@ -20,7 +20,7 @@ from helpers.cache import cached
 from helpers.data.language import BUNDLED_IN_ENGLISH, ENGLISH, is_english
 from helpers.data.records import cluster_of
 from helpers.errors import InputError, ModelError, StoreError
-from helpers.model.encoder import load_encoder, model_key
+from helpers.model.loading import load_model, model_key
 from helpers.notes import WEIGHTS_NOTES, run_notes
 from helpers.results import Results, run_name
 from helpers.settings import flag, make_settings
@@ -30,7 +30,7 @@ from helpers.store.store import find_store, store_inputs
 if TYPE_CHECKING:
     from helpers.data.glove import Embeddings
     from helpers.data.records import Corpus, Document, PairedText, Segment, Sentence
-    from helpers.model.encoder import Encoder
+    from helpers.model.loading import Model
     from helpers.store.store import Store
 
 MATCHED = "entropy-matched"
@@ -80,7 +80,7 @@ class Study:
         self.save_table = self.results.save_table
         self.save_figure = self.results.save_figure
         self.tables = self.results.tables
-        self._encoders: dict[str, Encoder] = {}
+        self._encoders: dict[str, Model] = {}
 
     def __repr__(self) -> str:
         return f"<Study {self.results.name} of {self.settings.model}>"
@@ -112,14 +112,14 @@ class Study:
         Returns
         -------
         dict
-            As `helpers.model.encoder.model_key`.  That of the entropy-matched control is the key of
+            As `helpers.model.loading.model_key`.  That of the entropy-matched control is the key of
             the random one and, as "matched to", what its temperatures are computed from.
         """
         if name == MATCHED:
             return {**self.model_key("random"), "matched to": self._matched_to()}
         return model_key(self.settings.model, **self._model_options(name))
 
-    def load(self, name: str = "trained") -> Encoder:
+    def load(self, name: str = "trained") -> Model:
         """Load a model or control, once.
 
         Parameters
@@ -129,7 +129,7 @@ class Study:
 
         Returns
         -------
-        Encoder
+        Model
         """
         if name in self._encoders:
             return self._encoders[name]
@@ -137,14 +137,14 @@ class Study:
             encoder = self._match_entropies()
         else:
             options = self._model_options(name)
-            encoder = load_encoder(self.settings.model, device=self.settings.device, **options)
+            encoder = load_model(self.settings.model, device=self.settings.device, **options)
         if name == "trained":
             self._describe(encoder)
         self._encoders[name] = encoder
         return encoder
 
     @property
-    def encoder(self) -> Encoder:
+    def encoder(self) -> Model:
         """The study's own model."""
         return self.load()
 
@@ -165,7 +165,7 @@ class Study:
         """List what temperatures are computed from, besides the random control."""
         return store_inputs(self.model_key(), self._entropy_corpus(), **self._map_options)
 
-    def _match_entropies(self) -> Encoder:
+    def _match_entropies(self) -> Model:
         """Give the heads of the random control the mean entropies of the model's heads."""
         trained = self.load()
         random = self.load("random")
@@ -188,7 +188,7 @@ class Study:
         """The settings that decide the maps of every store."""
         return {"lens": self.settings.lens, "max_tokens": self.settings.max_tokens}
 
-    def _describe(self, model: Encoder | Store) -> None:
+    def _describe(self, model: Model | Store) -> None:
         """Have titles and ``run.json`` say which model this is."""
         shape = {"layers": model.layers, "heads": model.heads}
         self.results.facts["model"] = {**self.model_key(), **shape}

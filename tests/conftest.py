@@ -35,9 +35,9 @@ def tiny_folder(tmp_path_factory):
 @pytest.fixture(scope="session")
 def tiny_encoder(tiny_folder):
     """Load tiny encoders on the CPU, by family; they are shared, so do not change them."""
-    from helpers.model.encoder import load_encoder
+    from helpers.model.loading import load_model
 
-    return cache(lambda family: load_encoder(str(tiny_folder(family)), device="cpu"))
+    return cache(lambda family: load_model(str(tiny_folder(family)), device="cpu"))
 
 
 @pytest.fixture(autouse=True)

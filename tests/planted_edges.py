@@ -20,7 +20,7 @@ import transformers as hf
 from jaxtyping import Float
 
 from helpers.data.records import Sentence
-from helpers.model.encoder import Encoder, load_encoder
+from helpers.model.loading import Model, load_model
 
 RELATIONS = ["first", "second", "third", "fourth", "fifth", "sixth"]
 HEADS = 12
@@ -64,7 +64,7 @@ def predicted_words() -> list[str]:
     return dependents + [f"{relation}following" for relation in RELATIONS]
 
 
-def planted_encoder(folder: Path, planted: Planted, *, is_decoder: bool) -> Encoder:
+def planted_encoder(folder: Path, planted: Planted, *, is_decoder: bool) -> Model:
     """Write the model, a masked or a causal language model, and load it."""
     classes = [parent_word(relation) for relation in RELATIONS]
     for relation in RELATIONS:
@@ -92,7 +92,7 @@ def planted_encoder(folder: Path, planted: Planted, *, is_decoder: bool) -> Enco
         for head in range(HEADS):
             _plant_head(model.bert.encoder.layer[0].attention, head, planted, columns)
     tokenizer = hf.BertTokenizer(vocab={word: index for index, word in enumerate(words)})
-    return load_encoder(str(tiny_models.save(folder, model, tokenizer)), device="cpu")
+    return load_model(str(tiny_models.save(folder, model, tokenizer)), device="cpu")
 
 
 def _plant_head(layer, head: int, planted: Planted, columns: dict[str, int]) -> None:

@@ -18,7 +18,7 @@ from helpers.cache import cached
 from helpers.data.records import Corpus, Segment
 from helpers.errors import InputError
 from helpers.files import sha256
-from helpers.model.encoder import load_encoder
+from helpers.model.loading import load_model
 from helpers.store import extract as extraction
 from helpers.store.examples import examples
 
@@ -88,7 +88,7 @@ def extract_in_child(model: str, root: Path, count: int) -> None:
     root.mkdir(parents=True, exist_ok=True)
     sys.stderr = (root / "messages").open("a", buffering=1)
     try:
-        extract_small(load_encoder(model, device="cpu"), root, count)
+        extract_small(load_model(model, device="cpu"), root, count)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

@@ -16,9 +16,9 @@ from store_tools import flip
 from helpers.data.coreference import coreference_corpus
 from helpers.data.treebank import treebank
 from helpers.errors import CorpusError, ModelError
-from helpers.model import encoder
+from helpers.model import loading
 
-PACKAGE = Path(encoder.__file__).parent.parent
+PACKAGE = Path(loading.__file__).parent.parent
 UNSAFE_OPTIONS = ("trust_remote_code", "allow_pickle")
 
 
@@ -49,10 +49,10 @@ def test_the_weights_of_the_default_are_verified_at_every_load(tiny_folder, tmp_
         (package / "model" / file.name).write_bytes(file.read_bytes())
     weights = package / "model" / "model.safetensors"
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    monkeypatch.setattr(encoder, "DEFAULT_PACKAGE", package.name)
-    verified = encoder.sha256(weights)
-    monkeypatch.setitem(encoder.BUILT_IN, encoder.DEFAULT, verified)
-    encoder.load_encoder(encoder.DEFAULT, device="cpu")
+    monkeypatch.setattr(loading, "DEFAULT_PACKAGE", package.name)
+    verified = loading.sha256(weights)
+    monkeypatch.setitem(loading.BUILT_IN, loading.DEFAULT, verified)
+    loading.load_model(loading.DEFAULT, device="cpu")
     flip(weights)
     with pytest.raises(ModelError, match="SHA-256 of the weights"):
-        encoder.load_encoder(encoder.DEFAULT, device="cpu")
+        loading.load_model(loading.DEFAULT, device="cpu")

@@ -71,7 +71,7 @@ def test_names_of_models_have_their_own_random_weights(study):
 
 def test_a_finished_store_opens_without_a_model(study, monkeypatch):
     stores = {name: study.segment_store(name) for name in study.models}
-    monkeypatch.setattr("helpers.study.load_encoder", lambda *_, **__: pytest.fail("loaded"))
+    monkeypatch.setattr("helpers.study.load_model", lambda *_, **__: pytest.fail("loaded"))
     opened = varied(study)
     for name, store in stores.items():
         assert opened.segment_store(name).key == store.key

@@ -22,7 +22,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from beyond.papers.left_out import CHECKS, left_out
 from helpers.errors import ModelError
-from helpers.model.encoder import Encoder, load_encoder
+from helpers.model.loading import Model, load_model
 
 Built = tuple[PreTrainedModel, PreTrainedTokenizerBase]
 SIZES = {**tiny_models.SIZES, "num_hidden_layers": 2, "max_position_embeddings": 96}
@@ -591,24 +591,24 @@ def save(family: Family, folder: Path) -> Path:
     return tiny_models.save(folder, tiny_models.spread(model, factor=6.0), tokenizer)
 
 
-def save_and_load(folder: Path) -> dict[str, Encoder | ModelError]:
+def save_and_load(folder: Path) -> dict[str, Model | ModelError]:
     """Load a tiny model of each family from a folder inside, or keep the error that refuses it."""
-    loaded: dict[str, Encoder | ModelError] = {}
+    loaded: dict[str, Model | ModelError] = {}
     for number, family in enumerate(ZOO):
         path = save(family, folder / str(number))
         try:
-            loaded[family.name] = load_encoder(str(path), device="cpu")
+            loaded[family.name] = load_model(str(path), device="cpu")
         except ModelError as error:
             loaded[family.name] = error
     return loaded
 
 
-def matrix(loaded: Mapping[str, Encoder | ModelError]) -> pd.DataFrame:
+def matrix(loaded: Mapping[str, Model | ModelError]) -> pd.DataFrame:
     """List the measures that work with each family that is read.
 
     Parameters
     ----------
-    loaded : mapping of str to Encoder or ModelError
+    loaded : mapping of str to Model or ModelError
         From `save_and_load`.
 
     Returns
@@ -640,7 +640,7 @@ def matrix(loaded: Mapping[str, Encoder | ModelError]) -> pd.DataFrame:
     return names.reset_index()[["families", *questions]]
 
 
-def refusals(loaded: Mapping[str, Encoder | ModelError]) -> pd.DataFrame:
+def refusals(loaded: Mapping[str, Model | ModelError]) -> pd.DataFrame:
     """List the families that are refused, with the message without the name of the model."""
     messages = {}
     for name, error in loaded.items():
@@ -652,7 +652,7 @@ def refusals(loaded: Mapping[str, Encoder | ModelError]) -> pd.DataFrame:
     return names.reset_index()[["families", "message"]]
 
 
-def blocks(loaded: Mapping[str, Encoder | ModelError]) -> dict[str, str]:
+def blocks(loaded: Mapping[str, Model | ModelError]) -> dict[str, str]:
     """Write the blocks of the pages `PAGES` in Markdown, by name."""
     table = matrix(loaded)
     names = ", ".join(table["families"])

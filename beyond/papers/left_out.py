@@ -11,17 +11,17 @@ from beyond.papers.common.head_removal import check_removable
 from beyond.papers.sinks.sinks import layer_modules
 from helpers.errors import InputError, ModelError
 from helpers.model.checkpoint import as_model_error
-from helpers.model.encoder import Encoder
 from helpers.model.forward import check_lens, padded
+from helpers.model.loading import Model
 from helpers.model.sites import check_softmax, sites
 
 
-def left_out(encoder: Encoder, *measures: str) -> dict[str, str]:
+def left_out(encoder: Model, *measures: str) -> dict[str, str]:
     """Find out which measures a model does not support, and why.
 
     Parameters
     ----------
-    encoder : Encoder
+    encoder : Model
         The model.
     *measures : str
         Names of `CHECKS`.
@@ -41,13 +41,13 @@ def left_out(encoder: Encoder, *measures: str) -> dict[str, str]:
     return reasons
 
 
-def print_left_out(encoder: Encoder, *measures: str) -> None:
+def print_left_out(encoder: Model, *measures: str) -> None:
     """Print a line for each measure that a notebook leaves out for a model, with the reason."""
     for measure, reason in left_out(encoder, *measures).items():
         print(f"left out: {measure}, because {reason}")
 
 
-def require(encoder: Encoder, measure: str) -> None:
+def require(encoder: Model, measure: str) -> None:
     """Raise ModelError if a model does not support the measure of a whole notebook."""
     for reason in left_out(encoder, measure).values():
         raise ModelError(f"{reason} Or leave this notebook out with --only.")
@@ -73,18 +73,18 @@ def skip_if_unsupported() -> Iterator[None]:
         print(f"Left out: {error}")
 
 
-def _check_edges(encoder: Encoder) -> None:
+def _check_edges(encoder: Model) -> None:
     key_token_ids(encoder)
     inputs = padded(encoder, [dict(encoder.tokenizer("a b c"))])
     check_softmax(encoder.model.base_model, inputs, encoder.layers)
 
 
-def _check_word_predictions(encoder: Encoder) -> None:
+def _check_word_predictions(encoder: Model) -> None:
     if encoder.objective not in ("masked-lm", "next-token"):
         raise ModelError("the model has no head that predicts words")
 
 
-def _check_layers(encoder: Encoder) -> None:
+def _check_layers(encoder: Model) -> None:
     if len(layer_modules(encoder.model.base_model)) != encoder.layers:
         raise ModelError("one module is all its layers, so no vector changes before one of them")
 

@@ -25,7 +25,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from helpers.data.records import Record
 from helpers.errors import ModelError
-from helpers.model.encoder import Encoder, Lens
+from helpers.model.loading import Lens, Model
 from helpers.model.sites import Outputs, Site, Weights, sites
 
 Inputs = dict[str, Any]
@@ -36,12 +36,12 @@ Pass = Callable[..., tuple[Maps, States]]
 Values = TypeVar("Values", np.ndarray, Tensor)
 
 
-def model_inputs(encoder: Encoder, record: Record) -> Inputs:
+def model_inputs(encoder: Model, record: Record) -> Inputs:
     """Convert a store's record to a model's inputs.
 
     Parameters
     ----------
-    encoder : Encoder
+    encoder : Model
         The model.
     record : dict
         A line of a store's ``examples.jsonl``: tokens of a segment, or words with their
@@ -80,12 +80,12 @@ def number_words(word_ids: Sequence[int | None]) -> list[int]:
 
 
 @torch.inference_mode()
-def forward(encoder: Encoder, inputs: list[Inputs]) -> tuple[Maps, States]:
+def forward(encoder: Model, inputs: list[Inputs]) -> tuple[Maps, States]:
     """Compute the attention maps of a padded batch, padding not yet cropped.
 
     Parameters
     ----------
-    encoder : Encoder
+    encoder : Model
         The model.
     inputs : list of dict
         The inputs of each example, as `model_inputs` makes them.
@@ -101,7 +101,7 @@ def forward(encoder: Encoder, inputs: list[Inputs]) -> tuple[Maps, States]:
     return list(output.attentions), list(output.hidden_states)
 
 
-def padded(encoder: Encoder, inputs: list[Inputs]) -> dict[str, Tensor]:
+def padded(encoder: Model, inputs: list[Inputs]) -> dict[str, Tensor]:
     """Pad a batch of inputs on the right and convert it to tensors on the model's device."""
     padding_values: dict[str, Any] = {"input_ids": encoder.tokenizer.pad_token_id or 0}
     if encoder.takes_token_types:
@@ -158,7 +158,7 @@ def vectors_to_words(
 
 
 @contextmanager
-def lens_pass(encoder: Encoder, lens: Lens) -> Iterator[Pass]:
+def lens_pass(encoder: Model, lens: Lens) -> Iterator[Pass]:
     """Open a function that computes a batch's maps through a lens, with the arguments of `forward`.
 
     Threads may share the function.
@@ -181,12 +181,12 @@ def lens_pass(encoder: Encoder, lens: Lens) -> Iterator[Pass]:
 
 
 @contextmanager
-def value_pass(encoder: Encoder) -> Iterator[Callable[..., tuple[Maps, Norms, States]]]:
+def value_pass(encoder: Model) -> Iterator[Callable[..., tuple[Maps, Norms, States]]]:
     """Open a function that computes a batch's maps and the sizes of its transformed values.
 
     Parameters
     ----------
-    encoder : Encoder
+    encoder : Model
         The model.
 
     Yields
@@ -230,7 +230,7 @@ def value_pass(encoder: Encoder) -> Iterator[Callable[..., tuple[Maps, Norms, St
 
 
 def _check_heads(
-    encoder: Encoder,
+    encoder: Model,
     layers: Sequence[Site],
     head_outputs: Sequence[Tensor],
     maps: Maps,
@@ -258,7 +258,7 @@ def _are_weighted_sums(
     return bool((sums - outputs).abs().max() <= 1e-2 * outputs.abs().max())
 
 
-def check_lens(encoder: Encoder) -> None:
+def check_lens(encoder: Model) -> None:
     """Raise ModelError if the norm lens is not defined for a model, or cannot be computed."""
     with value_pass(encoder):
         pass

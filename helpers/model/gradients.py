@@ -24,7 +24,6 @@ from torch.nn.utils.rnn import pad_sequence
 from helpers.data.records import KEY_TYPES, Record, cluster_of, evenly_spaced, roles
 from helpers.data.visible import Visible, visible_mask
 from helpers.errors import InputError, ModelError
-from helpers.model.encoder import Encoder
 from helpers.model.forward import (
     Inputs,
     Maps,
@@ -33,6 +32,7 @@ from helpers.model.forward import (
     transformed_norms,
     value_pass,
 )
+from helpers.model.loading import Model
 from helpers.model.sites import Site, sites, wide
 from helpers.progress import progress
 
@@ -90,12 +90,12 @@ def choose_segments(articles: Sequence[str], count: int, *, contrastive: bool) -
     return list(chain.from_iterable(batches))
 
 
-def gradient_importance(encoder: Encoder, records: Sequence[Record], *, seed: int) -> Importance:
+def gradient_importance(encoder: Model, records: Sequence[Record], *, seed: int) -> Importance:
     """Compute the mean absolute gradient of the loss with respect to attention, by type of key.
 
     Parameters
     ----------
-    encoder : Encoder
+    encoder : Model
         The model.
     records : sequence of dict
         Token-level records of segments; for a contrastive objective in the order of
@@ -135,7 +135,7 @@ def gradient_importance(encoder: Encoder, records: Sequence[Record], *, seed: in
     return importance
 
 
-def batch_size(encoder: Encoder, records: Sequence[Record]) -> int:
+def batch_size(encoder: Model, records: Sequence[Record]) -> int:
     """Compute the number of records in a batch.
 
     Raises
@@ -154,7 +154,7 @@ def batch_size(encoder: Encoder, records: Sequence[Record]) -> int:
 
 
 def _batch_importance(
-    encoder: Encoder, layers: Sequence[Site], records: Sequence[Record], rng: np.random.Generator
+    encoder: Model, layers: Sequence[Site], records: Sequence[Record], rng: np.random.Generator
 ) -> Importance:
     """Compute `gradient_importance` for one batch."""
     projected: list[Tensor] = []
@@ -215,7 +215,7 @@ def score_gradients(
 
 
 def visible_pairs(
-    encoder: Encoder, inputs: Sequence[Inputs]
+    encoder: Model, inputs: Sequence[Inputs]
 ) -> Bool[Tensor, "layer input query key"]:
     """Find the pairs of a query and a key that it sees, in each layer; none have padding."""
     lengths = torch.tensor([len(model_input["input_ids"]) for model_input in inputs])
@@ -231,7 +231,7 @@ def visible_pairs(
 
 
 def _mean_by_key_type(
-    encoder: Encoder,
+    encoder: Model,
     inputs: Sequence[Inputs],
     by_key: Float[np.ndarray, "layer input key"],
     n_queries: Int[np.ndarray, "layer input key"],
@@ -261,13 +261,13 @@ def _mean_by_key_type(
 
 
 def training_losses(
-    encoder: Encoder, records: Sequence[Record], rng: np.random.Generator
+    encoder: Model, records: Sequence[Record], rng: np.random.Generator
 ) -> tuple[Float[Tensor, " example"], list[Inputs], Maps]:
     """Compute the losses of a batch with the graph that gradients need.
 
     Parameters
     ----------
-    encoder : Encoder
+    encoder : Model
         The model, whose ``objective`` says which loss it is.
     records : sequence of dict
         Token-level records of segments.
@@ -318,7 +318,7 @@ def training_losses(
 
 
 def mask_tokens(
-    encoder: Encoder, ids: Int[np.ndarray, " token"], rng: np.random.Generator
+    encoder: Model, ids: Int[np.ndarray, " token"], rng: np.random.Generator
 ) -> tuple[Int[np.ndarray, " token"], Int[np.ndarray, " token"]]:
     """Corrupt an input as BERT's pre-training does.
 
@@ -344,7 +344,7 @@ def mask_tokens(
     return corrupted, labels
 
 
-def paragraphs(encoder: Encoder, records: Sequence[Record]) -> Iterator[Inputs]:
+def paragraphs(encoder: Model, records: Sequence[Record]) -> Iterator[Inputs]:
     """Yield the first and then the second paragraphs of segments as separate inputs."""
     example = encoder.tokenizer.backend_tokenizer.encode("a")
     is_special = example.special_tokens_mask
@@ -361,7 +361,7 @@ def paragraphs(encoder: Encoder, records: Sequence[Record]) -> Iterator[Inputs]:
             yield {"input_ids": paragraph, "token_type_ids": [0] * len(paragraph)}
 
 
-def run_with_graph(encoder: Encoder, inputs: list[Inputs]) -> Any:
+def run_with_graph(encoder: Model, inputs: list[Inputs]) -> Any:
     """Run the model with a graph that begins at the embeddings: its parameters are frozen."""
     embeddings = encoder.model.get_input_embeddings()
     hook = embeddings.register_forward_hook(lambda _module, _args, out: out.requires_grad_())

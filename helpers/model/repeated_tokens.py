@@ -7,21 +7,21 @@ from collections.abc import Collection
 import numpy as np
 from jaxtyping import Float
 
-from helpers.model.encoder import Encoder
 from helpers.model.forward import forward, model_inputs
+from helpers.model.loading import Model
 
 N_TOKENS = 20  # of each half
 N_SEQUENCES = 32
 
 
 def repeated_token_maps(
-    encoder: Encoder, vocabulary: Collection[str], seed: int
+    encoder: Model, vocabulary: Collection[str], seed: int
 ) -> tuple[Float[np.ndarray, "layer sequence head query key"], int, int]:
     """Compute the maps of `N_SEQUENCES` sequences ``[CLS] a b c ... a b c ... [SEP]``.
 
     Parameters
     ----------
-    encoder : Encoder
+    encoder : Model
         The model.
     vocabulary : collection of str
         The tokens to draw from, without replacement; special tokens are left out.

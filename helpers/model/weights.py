@@ -47,12 +47,12 @@ PROBE_TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-
 def read_encoder(
     folder: Path, *, device: str, dtype: str, random_init: int | None
 ) -> dict[str, Any]:
-    """Read the model and the tokenizer in a folder; see `helpers.model.encoder.load_encoder`.
+    """Read the model and the tokenizer in a folder; see `helpers.model.loading.load_model`.
 
     Returns
     -------
     dict
-        The attributes of `Encoder` but its name and key.
+        The attributes of `Model` but its name and key.
     """
     target_device = torch_device(device)
     transformers.logging.set_verbosity_error()  # it would report unused heads

@@ -66,7 +66,7 @@ def fig2_token_types(
     styles = present_styles(table, TO_SPECIAL, special_tokens)
     means = table.groupby("layer")[list(styles)].mean()
     top = means.max().idxmax()
-    panels = {f"to {' or '.join(line.label for line in styles.values())}": styles}
+    panels = {f"to {', '.join(line.label for line in styles.values())}": styles}
     special = [role for role in ("cls", "sep") if role in styles]
     if special:
         role = means[special].max().idxmax()

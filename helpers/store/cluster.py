@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from helpers.errors import InputError
-from helpers.model.encoder import Encoder, load_encoder, model_key
+from helpers.model.loading import Model, load_model, model_key
 from helpers.store.store import CODE_DIGEST, Store
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _no_answer(address: str) -> InputError:
     )
 
 
-def _how_to_load(encoder: Encoder) -> str | None:
+def _how_to_load(encoder: Model) -> str | None:
     """Write as JSON how a worker loads a model; None if the model was changed after loading.
 
     The key of a model has the name of its folder, but not the path, which workers need.
@@ -169,4 +169,4 @@ def _opened(folder: Path, code: str, model: str | None) -> Store:
     )
 
 
-_load_encoder = lru_cache(maxsize=1)(load_encoder)  # once per process
+_load_encoder = lru_cache(maxsize=1)(load_model)  # once per process

@@ -22,7 +22,6 @@ from torch import Tensor
 
 from helpers.data.records import Corpus, Document, PairedText, Record, Segment, Sentence
 from helpers.errors import ModelError, or_wider
-from helpers.model.encoder import Encoder
 from helpers.model.forward import (
     Inputs,
     Pass,
@@ -35,6 +34,7 @@ from helpers.model.forward import (
     word_inputs,
     word_matrix,
 )
+from helpers.model.loading import Model
 from helpers.store.store import (
     ROW_SUM_TOLERANCE,
     STORED,
@@ -54,7 +54,7 @@ BATCH_TOKENS_ACCELERATED = 4096
 
 
 def examples(
-    encoder: Encoder, corpus: Corpus, max_tokens: int, counts: Counter[str]
+    encoder: Model, corpus: Corpus, max_tokens: int, counts: Counter[str]
 ) -> Iterator[Record]:
     """Yield the record of each example that fits; ``counts`` counts cuts and drops by reason."""
     record_makers = {
@@ -71,7 +71,7 @@ def examples(
 
 
 def segment_record(
-    encoder: Encoder, segment: Segment, max_tokens: int, counts: Counter[str]
+    encoder: Model, segment: Segment, max_tokens: int, counts: Counter[str]
 ) -> Record | None:
     """Tokenize two paragraphs, cut them as in BERT's pre-training, add the special tokens.
 
@@ -134,7 +134,7 @@ def choose_cuts(n_first: int, n_second: int, room: int, rng: random.Random) -> t
 
 
 def sentence_record(
-    encoder: Encoder, sentence: Sentence | PairedText, max_tokens: int, counts: Counter[str]
+    encoder: Model, sentence: Sentence | PairedText, max_tokens: int, counts: Counter[str]
 ) -> Record | None:
     """Return the record of a sentence, or None if the model cannot take the whole sentence."""
     encoding = encoder.encode_words(sentence.words)
@@ -148,7 +148,7 @@ def sentence_record(
 
 
 def document_record(
-    encoder: Encoder, document: Document, max_tokens: int, counts: Counter[str]
+    encoder: Model, document: Document, max_tokens: int, counts: Counter[str]
 ) -> Record | None:
     """Return a coreference document's record, cut to the words that fit."""
     words = document.words
@@ -185,9 +185,9 @@ def _every_word_has_tokens(word_ids: Sequence[int | None], words: Sequence[str])
 class ComputedStore(Store):
     """A store that computes the maps of the shards that its folder lacks, when they are read."""
 
-    def __init__(self, folder: str | Path, encoder: Encoder) -> None:
+    def __init__(self, folder: str | Path, encoder: Model) -> None:
         super().__init__(folder)
-        self.encoder: Encoder = encoder
+        self.encoder: Model = encoder
 
     def _tensors(self, number: int) -> GetTensor:
         is_stored = self.manifest["shards"] and shard_path(self.folder, number).is_file()
@@ -284,7 +284,7 @@ def row_errors(maps: Float[Tensor, "layer head query key"], *, has_sink: bool) -
 
 
 def check_errors(
-    encoder: Encoder, index: int, smallest: float, largest_error: float, largest_vector: float
+    encoder: Model, index: int, smallest: float, largest_error: float, largest_vector: float
 ) -> None:
     """Raise ModelError unless `row_errors` are small, and half precision can hold the vectors."""
     if not (smallest >= 0 and largest_error < ROW_SUM_TOLERANCE):  # NaN is neither

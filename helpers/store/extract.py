@@ -22,7 +22,7 @@ from safetensors.numpy import save_file
 from helpers.data.records import Corpus, Record
 from helpers.errors import InputError
 from helpers.files import atomic_file, check_free, folder_lock, json_digest, sha256, write_atomic
-from helpers.model.encoder import Encoder
+from helpers.model.loading import Model
 from helpers.progress import progress
 from helpers.store.cluster import map_shards
 from helpers.store.examples import ComputedStore, examples, shard_tensors
@@ -46,7 +46,7 @@ USUAL_TOKENS = 128
 MAX_MAP_BYTES = 256 << 20  # of an example; longer texts are cut
 
 
-def extract(encoder: Encoder, corpus: Corpus, *, stream: bool = False, **options: Any) -> Store:
+def extract(encoder: Model, corpus: Corpus, *, stream: bool = False, **options: Any) -> Store:
     """Return the store of a model's maps over a corpus, after computing the maps it lacks.
 
     One process at a time fills a store, from the first unfinished shard on; a second one waits.
@@ -89,9 +89,7 @@ def extract(encoder: Encoder, corpus: Corpus, *, stream: bool = False, **options
         return unfinished if stream else fill(unfinished)
 
 
-def list_examples(
-    folder: Path, encoder: Encoder, corpus: Corpus, inputs: Mapping[str, Any]
-) -> None:
+def list_examples(folder: Path, encoder: Model, corpus: Corpus, inputs: Mapping[str, Any]) -> None:
     """Write the records of a corpus, and the manifest of a store without shards."""
     # A killed process may have left a part, and shards of an unknown list are useless.
     shutil.rmtree(folder, ignore_errors=True)

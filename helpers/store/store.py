@@ -33,7 +33,7 @@ from helpers.data.records import Corpus, Record, Roles, roles
 from helpers.data.visible import Visible, visible_mask, visible_words
 from helpers.errors import StoreError
 from helpers.files import cache_root, json_digest, read_json, sha256, slugify, write_atomic
-from helpers.model.encoder import Lens, slug
+from helpers.model.loading import Lens, slug
 from helpers.store import CODE
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from helpers.data.treebank import parsed_text
-from helpers.model.encoder import DEFAULT, load_encoder
+from helpers.model.loading import DEFAULT, load_model
 from helpers.store.examples import ComputedStore
 from helpers.store.extract import fill, list_examples
 from helpers.store.store import Store, store_inputs
@@ -42,7 +42,7 @@ def read(text: str, *, model: str = DEFAULT, parser: str = "") -> Store:
         parser cannot be loaded.
     """
     corpus = parsed_text(text, parser)
-    encoder = load_encoder(model)
+    encoder = load_model(model)
     # Of a sentence, if the model takes as many.
     inputs = store_inputs(encoder.key, corpus, level="word", max_tokens=512)
     with ExitStack() as cleanup:  # after an error at once, otherwise together with the store

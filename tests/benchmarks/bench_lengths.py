@@ -23,8 +23,8 @@ from beyond.long_texts import long_text_measures
 from helpers.data.records import roles
 from helpers.data.visible import Visible, visible_mask
 from helpers.metrics.surface import section_3
-from helpers.model.encoder import Encoder, load_encoder
 from helpers.model.forward import forward, model_inputs
+from helpers.model.loading import Model, load_model
 
 LENGTHS = (128, 512, 1024, 2048, 4096)
 LONGEST_WHOLE = 1024  # whole maps of 2,048 tokens take 4.5 GB, several times over
@@ -34,9 +34,9 @@ CAUSAL = Visible(causal=True, window=None)
 NO_SPECIAL = {"cls": None, "sep": None}
 
 
-def narrow_decoder() -> Encoder:
+def narrow_decoder() -> Model:
     """Return a random decoder with the layers and heads of SmolLM2, and the default's tokenizer."""
-    default = load_encoder(device="cpu")
+    default = load_model(device="cpu")
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=len(default.tokenizer),

@@ -18,7 +18,7 @@ import numpy as np
 from common import extract_into, options, random_segments, report
 
 from helpers.metrics.surface import shard_values
-from helpers.model.encoder import load_encoder
+from helpers.model.loading import load_model
 from helpers.store.cluster import map_shards, start_cluster
 
 
@@ -26,7 +26,7 @@ def main() -> None:
     parser = options(__doc__, repeats=3)
     parser.add_argument("--segments", type=int, default=1000)
     arguments = parser.parse_args()
-    encoder = load_encoder(device="cpu")
+    encoder = load_model(device="cpu")
     corpus = random_segments(arguments.segments)
     results = {}
     with tempfile.TemporaryDirectory() as root:

@@ -24,7 +24,7 @@ import numpy as np
 from common import options, random_segments, report
 
 from helpers.data.records import Record
-from helpers.model.encoder import load_encoder
+from helpers.model.loading import load_model
 from helpers.store import extract as extraction
 from helpers.store.extract import extract, write_shard
 from helpers.store.store import Store
@@ -54,7 +54,7 @@ def write_half(store: Store, number: int) -> None:
 
 def measure(count: int) -> dict[str, float]:
     """Measure the seconds of each step, and the peak memory in MiB."""
-    encoder = load_encoder(device="cpu")
+    encoder = load_model(device="cpu")
     corpus = random_segments(0)
     steps = {"list": None, "half": write_half, "rest": write_small_shard, "read": None}
     seconds = {}

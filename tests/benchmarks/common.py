@@ -20,7 +20,7 @@ import transformers
 from transformers import BertConfig, BertModel
 
 from helpers.data.records import Corpus, Segment, Sentence
-from helpers.model.encoder import Encoder, load_encoder
+from helpers.model.loading import Model, load_model
 from helpers.store.extract import extract
 from helpers.store.store import Store
 
@@ -28,7 +28,7 @@ GEOMETRIES = {"minilm": (6, 12, 384), "bert-base": (12, 12, 768)}  # layers, hea
 WORDS = ("the", "of", "and", "in", "to", "was", "is", "for", "on", "as", "by", "with")
 
 
-def extract_into(root: Path, encoder: Encoder, corpus: Corpus, **options: Any) -> Store:
+def extract_into(root: Path, encoder: Model, corpus: Corpus, **options: Any) -> Store:
     """Extract a store into a folder other than the cache."""
     os.environ["ATTENTION_CACHE"] = str(root)
     return extract(encoder, corpus, **options)
@@ -97,11 +97,11 @@ def report(results: dict[str, Any], path: Path | None) -> None:
         path.write_text(json.dumps({"machine": machine(), **results}, indent=1) + "\n")
 
 
-def random_encoder(name: str, *, width: int | None = None) -> Encoder:
+def random_encoder(name: str, *, width: int | None = None) -> Model:
     """Return an encoder of a geometry: random weights, the default's tokenizer."""
     layers, heads, default_width = GEOMETRIES[name]
     width = width or default_width
-    default = load_encoder(device="cpu")
+    default = load_model(device="cpu")
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=len(default.tokenizer),

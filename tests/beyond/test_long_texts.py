@@ -10,8 +10,8 @@ from zoo import ZOO
 
 from beyond.long_texts import check_blocks, rows_in_blocks
 from helpers.errors import ModelError
-from helpers.model.encoder import Encoder
 from helpers.model.forward import forward
+from helpers.model.loading import Model
 
 # Sixteen words or more: longer than the sliding windows of the zoo, which have eight keys.
 TEXT = "MKTAYI the cat sat on the mat and the dog watched it"
@@ -53,7 +53,7 @@ def assert_same_weights(maps, expected):
 @pytest.mark.parametrize("name", READ)
 def test_blocks_of_a_family_are_the_rows_of_its_maps(name, loaded):
     encoder = loaded[name]
-    assert isinstance(encoder, Encoder), encoder
+    assert isinstance(encoder, Model), encoder
     inputs = inputs_of(encoder)
     expected, _ = forward(encoder, [inputs])
     if name in WITHOUT_INTERFACE:

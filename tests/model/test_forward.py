@@ -14,7 +14,6 @@ from tiny_models import FAMILIES
 from tolerances import float32_error
 
 from helpers.errors import ModelError
-from helpers.model.encoder import load_encoder
 from helpers.model.forward import (
     forward,
     length_batches,
@@ -27,6 +26,7 @@ from helpers.model.forward import (
     vectors_to_words,
     word_matrix,
 )
+from helpers.model.loading import load_model
 from helpers.model.sites import sites
 from helpers.store.extract import extract
 
@@ -204,12 +204,12 @@ def test_lens_pass_refuses_a_family_without_known_values(tmp_path):
     config = hf.XLNetConfig(vocab_size=len(tokenizer), d_model=24, n_layer=2, n_head=4, d_inner=32)
     folder = tiny_models.save(tmp_path, hf.XLNetModel(config), tokenizer)
     assert "expected one output and one value projection" in refusal(
-        load_encoder(str(folder), device="cpu")
+        load_model(str(folder), device="cpu")
     )
 
 
 def test_a_head_that_moves_nothing_has_its_attention_weights_as_norm_map(tiny_folder):
-    encoder = load_encoder(str(tiny_folder("bert")), device="cpu")
+    encoder = load_model(str(tiny_folder("bert")), device="cpu")
     inputs = [model_inputs(encoder, RECORD)]
     with lens_pass(encoder, "norm") as run:
         before, _ = run(inputs)
@@ -302,7 +302,7 @@ def test_length_batches_keep_to_the_budget_of_tokens_from_the_longest_on():
 
 
 def test_lens_pass_refuses_heads_that_do_more_than_weigh_values(tiny_folder):
-    encoder = load_encoder(str(tiny_folder("bert")), device="cpu")
+    encoder = load_model(str(tiny_folder("bert")), device="cpu")
     output = sites(encoder.model)[1].output
     output.register_forward_pre_hook(lambda _module, args: (args[0] * 1.1,), prepend=True)
     assert "do more than weigh value vectors" in refusal(encoder)

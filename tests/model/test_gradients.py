@@ -11,7 +11,6 @@ from transformers.models.bert import modeling_bert
 
 from helpers.data.records import roles
 from helpers.errors import InputError
-from helpers.model.encoder import load_encoder
 from helpers.model.forward import value_pass
 from helpers.model.gradients import (
     IGNORED,
@@ -22,6 +21,7 @@ from helpers.model.gradients import (
     score_gradients,
     training_losses,
 )
+from helpers.model.loading import load_model
 
 STEP = 1e-4
 ROUNDING = 2e-15 / STEP  # of a difference of losses in float64, for each unit of the loss
@@ -30,7 +30,7 @@ ROUNDING = 2e-15 / STEP  # of a difference of losses in float64, for each unit o
 @pytest.fixture
 def exact_bert(tiny_folder):
     """A tiny BERT in float64, where finite differences are worth something."""
-    encoder = load_encoder(str(tiny_folder("bert")), device="cpu")
+    encoder = load_model(str(tiny_folder("bert")), device="cpu")
     encoder.model.double()
     return encoder
 
@@ -38,9 +38,9 @@ def exact_bert(tiny_folder):
 @pytest.fixture
 def sentence_encoder(tiny_folder, tmp_path):
     """The same without its head: the objective is contrastive."""
-    load_encoder(str(tiny_folder("bert")), device="cpu").model.base_model.save_pretrained(tmp_path)
+    load_model(str(tiny_folder("bert")), device="cpu").model.base_model.save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(tiny_folder("bert")).save_pretrained(tmp_path)
-    encoder = load_encoder(str(tmp_path), device="cpu")
+    encoder = load_model(str(tmp_path), device="cpu")
     encoder.model.double()
     return encoder
 

@@ -11,7 +11,7 @@ import pytest
 from store_tools import flip
 
 from helpers.errors import ModelError
-from helpers.model import encoder, mpnet
+from helpers.model import loading, mpnet
 
 
 def archive_of(folder):
@@ -57,7 +57,7 @@ def site(tiny_folder, tmp_path, monkeypatch):
         install(site_folder, number, archive[(number - 1) * size : number * size])
     weights = (folder / "model.safetensors").read_bytes()
     digest = hashlib.sha256(weights).hexdigest()
-    monkeypatch.setitem(encoder.BUILT_IN, "mpnet", digest)
+    monkeypatch.setitem(loading.BUILT_IN, "mpnet", digest)
     monkeypatch.setattr(mpnet, "FILES", tuple(file.name for file in folder.iterdir()))
     monkeypatch.setattr(mpnet, "files", partial(files_in, site_folder))
     monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / "cache"))
@@ -108,10 +108,10 @@ def test_mpnet_folder_names_a_package_that_is_missing(site):
     assert f"the package {mpnet.PACKAGES[2]} is not installed" in refusal()
 
 
-def test_load_encoder_verifies_mpnet_again_after_a_change(site):
-    loaded = encoder.load_encoder("mpnet", device="cpu")
+def test_load_model_verifies_mpnet_again_after_a_change(site):
+    loaded = loading.load_model("mpnet", device="cpu")
     assert (loaded.name, loaded.slug) == ("mpnet", "mpnet")
-    assert loaded.key["weights_sha256"] == encoder.BUILT_IN["mpnet"]
+    assert loaded.key["weights_sha256"] == loading.BUILT_IN["mpnet"]
     flip(mpnet.mpnet_folder() / "model.safetensors")
     with pytest.raises(ModelError, match=r"SHA-256 of the weights .* Remove this folder"):
-        encoder.load_encoder("mpnet", device="cpu")
+        loading.load_model("mpnet", device="cpu")

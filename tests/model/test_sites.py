@@ -15,8 +15,8 @@ from tiny_models import FAMILIES
 from beyond.papers.common.head_removal import Intervention, run_interventions
 from helpers.errors import ModelError
 from helpers.model import sites
-from helpers.model.encoder import load_encoder
 from helpers.model.forward import forward, model_inputs, padded
+from helpers.model.loading import load_model
 
 
 def temperatures(encoder, target, records):
@@ -40,7 +40,7 @@ def test_temperatures_match_the_entropies_of_the_trained_heads(
     family, tiny_folder, tiny_encoder, segments
 ):
     trained = tiny_encoder(family)
-    random = load_encoder(str(tiny_folder(family)), device="cpu", random_init=1)
+    random = load_model(str(tiny_folder(family)), device="cpu", random_init=1)
     records = token_records(trained, segments)
     factors = temperatures(random, trained, records)
     matched = random.with_temperatures(factors, {"model": trained.key})
@@ -63,7 +63,7 @@ def test_temperatures_do_not_depend_on_the_number_of_threads(
     family, tiny_folder, tiny_encoder, segments
 ):
     trained = tiny_encoder(family)
-    random = load_encoder(str(tiny_folder(family)), device="cpu", random_init=1)
+    random = load_model(str(tiny_folder(family)), device="cpu", random_init=1)
     records = token_records(trained, segments)
     by_threads = []
     for threads in (1, 2, 3):
@@ -84,7 +84,7 @@ def test_keys_that_a_mask_hides_stay_hidden_at_any_temperature(low):
 @pytest.fixture
 def uniform_encoder(tiny_folder):
     """A model whose queries are zero, so that its attention is uniform."""
-    encoder = load_encoder(str(tiny_folder("bert")), device="cpu")
+    encoder = load_model(str(tiny_folder("bert")), device="cpu")
     with torch.no_grad():
         for name, parameter in encoder.model.named_parameters():
             if "query" in name:
@@ -119,7 +119,7 @@ def test_temperatures_of_a_model_without_softmax_are_refused(encoder, segments, 
 @pytest.mark.parametrize("family", ["bert", "t5", "albert"])
 def test_a_pass_that_skips_layers_has_the_temperatures_of_the_others(family, tiny_folder):
     factors = (2.0 ** torch.arange(12).view(3, 4)).tolist()
-    encoder = load_encoder(str(tiny_folder(family)), device="cpu", random_init=1)
+    encoder = load_model(str(tiny_folder(family)), device="cpu", random_init=1)
     encoder = encoder.with_temperatures(factors, {})
     base = encoder.model.base_model
     token_ids = torch.tensor([[5, 6, 7, 8, 9]])

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from helpers.errors import ModelError
 from helpers.files import sha256
-from helpers.model import encoder, smollm2
+from helpers.model import loading, smollm2
 from helpers.notes import WEIGHTS_NOTES
 from helpers.settings import Settings
 from helpers.study import Study
@@ -62,7 +62,7 @@ def site(tmp_path, monkeypatch):
 
 def refusal():
     with pytest.raises(ModelError) as caught:
-        encoder.model_folder("smollm2")
+        loading.model_folder("smollm2")
     assert "\n" not in str(caught.value)
     assert "requirements-smollm2.txt" in str(caught.value)
     return str(caught.value)
@@ -83,7 +83,7 @@ def test_smollm2_folder_names_a_package_that_is_missing(site, monkeypatch):
 
 
 def test_dequantised_weights_have_the_known_digest(folder):
-    assert sha256(folder / "model.safetensors") == encoder.BUILT_IN["smollm2"]
+    assert sha256(folder / "model.safetensors") == loading.BUILT_IN["smollm2"]
 
 
 def test_dequantised_weights_are_those_that_the_reader_of_gguf_gives(folder):
@@ -105,9 +105,9 @@ def test_dequantised_weights_are_those_that_the_reader_of_gguf_gives(folder):
         assert torch.equal(weights[key], expected.reshape(weights[key].shape)), name
 
 
-def test_load_encoder_gives_the_logits_and_maps_of_plain_transformers(folder, monkeypatch):
+def test_load_model_gives_the_logits_and_maps_of_plain_transformers(folder, monkeypatch):
     monkeypatch.setenv("ATTENTION_CACHE", str(folder.parents[1]))
-    loaded = encoder.load_encoder("smollm2", device="cpu")
+    loaded = loading.load_model("smollm2", device="cpu")
     assert (loaded.layers, loaded.heads) == (30, 9)
     assert all(layer == {"causal": True, "window": None} for layer in loaded.visible)
     tokenizer = AutoTokenizer.from_pretrained(folder)

@@ -20,8 +20,8 @@ from tiny_models import FAMILIES, edit
 from tokenizers.processors import TemplateProcessing
 
 from helpers.errors import ModelError
-from helpers.model import encoder
-from helpers.model.encoder import load_encoder
+from helpers.model import loading
+from helpers.model.loading import load_model
 from helpers.model.weights import begin_with_bos, reinitialised
 from helpers.store.extract import extract
 from helpers.study import Study
@@ -30,7 +30,7 @@ from helpers.study import Study
 def load_error(name, **options):
     """Return the message of the error that loading raises: one line that names the model."""
     with pytest.raises(ModelError) as caught:
-        load_encoder(str(name), device="cpu", **options)
+        load_model(str(name), device="cpu", **options)
     message = str(caught.value)
     assert "\n" not in message
     assert repr(str(name)) in message
@@ -141,7 +141,7 @@ KEY = "bert.encoder.layer.1.attention.self.key.weight"
         (quantised, "weights are quantised"),
     ],
 )
-def test_load_encoder_refuses_a_broken_checkpoint_in_one_line(spoil, message, bert_copy):
+def test_load_model_refuses_a_broken_checkpoint_in_one_line(spoil, message, bert_copy):
     spoil(bert_copy)
     assert re.search(message, load_error(bert_copy))
 
@@ -160,31 +160,29 @@ def convbert():
         (convbert, "its maps change with padding"),
     ],
 )
-def test_load_encoder_refuses_a_model_without_maps_or_with_maps_of_padding(
-    build, message, tmp_path
-):
+def test_load_model_refuses_a_model_without_maps_or_with_maps_of_padding(build, message, tmp_path):
     tiny_models.save(tmp_path, *build())
     assert message in load_error(tmp_path)
 
 
-def test_load_encoder_refuses_a_folder_that_does_not_exist(tmp_path):
+def test_load_model_refuses_a_folder_that_does_not_exist(tmp_path):
     assert "there is no such folder" in load_error(tmp_path / "nowhere")
 
 
-def test_load_encoder_refuses_a_file_in_place_of_a_folder(bert_copy):
+def test_load_model_refuses_a_file_in_place_of_a_folder(bert_copy):
     assert "it is a file" in load_error(bert_copy / "model.safetensors")
 
 
-def test_load_encoder_refuses_a_folder_without_a_configuration(tmp_path):
+def test_load_model_refuses_a_folder_without_a_configuration(tmp_path):
     (tmp_path / "model.safetensors").touch()
     assert "config.json" in load_error(tmp_path)
 
 
-def test_load_encoder_refuses_a_revision_of_a_folder(bert_copy):
+def test_load_model_refuses_a_revision_of_a_folder(bert_copy):
     assert "Leave --revision out" in load_error(bert_copy, revision="main")
 
 
-def test_load_encoder_refuses_a_name_that_the_hub_cannot_have():
+def test_load_model_refuses_a_name_that_the_hub_cannot_have():
     assert "Check the name" in load_error("a/b/c")
 
 
@@ -196,7 +194,7 @@ def test_load_encoder_refuses_a_name_that_the_hub_cannot_have():
         ("RepositoryNotFoundError", "RepositoryNotFoundError: 403"),
     ],
 )
-def test_load_encoder_says_why_the_hub_gives_no_model(error, message, monkeypatch):
+def test_load_model_says_why_the_hub_gives_no_model(error, message, monkeypatch):
     def refuse(*_, **__):
         response = mock.Mock(status_code=403, headers={}, request=None)
         raise getattr(huggingface_hub.errors, error)("403", response=response)
@@ -205,15 +203,15 @@ def test_load_encoder_says_why_the_hub_gives_no_model(error, message, monkeypatc
     assert message in load_error("some/model")
 
 
-def test_load_encoder_refuses_pickled_weights_of_the_hub(bert_copy, monkeypatch):
+def test_load_model_refuses_pickled_weights_of_the_hub(bert_copy, monkeypatch):
     (bert_copy / "model.safetensors").unlink()
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(bert_copy))
     assert "--revision of a branch" in load_error("some/bert")
 
 
-def test_load_encoder_reads_a_merged_model_next_to_its_adapter(bert_copy):
+def test_load_model_reads_a_merged_model_next_to_its_adapter(bert_copy):
     (bert_copy / "adapter_config.json").write_text("{}")
-    assert load_encoder(str(bert_copy), device="cpu").objective == "masked-lm"
+    assert load_model(str(bert_copy), device="cpu").objective == "masked-lm"
 
 
 @pytest.fixture(params=["weights.bin", "../other/model.safetensors"])
@@ -225,7 +223,7 @@ def foreign_file(request, bert_copy):
 
 
 @pytest.mark.parametrize("by", ["index", "configuration"])
-def test_load_encoder_reads_only_safetensors_of_the_folder(by, foreign_file, bert_copy):
+def test_load_model_reads_only_safetensors_of_the_folder(by, foreign_file, bert_copy):
     if by == "index":
         index = {"metadata": {}, "weight_map": dict.fromkeys(weights_of(bert_copy), foreign_file)}
         (bert_copy / "model.safetensors").rename(bert_copy / "decoy.safetensors")
@@ -235,7 +233,7 @@ def test_load_encoder_reads_only_safetensors_of_the_folder(by, foreign_file, ber
     assert f"it names {foreign_file!r} as weights" in load_error(bert_copy)
 
 
-def test_load_encoder_answers_soon_without_a_network(monkeypatch, tmp_path):
+def test_load_model_answers_soon_without_a_network(monkeypatch, tmp_path):
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     start = time.monotonic()
@@ -244,15 +242,15 @@ def test_load_encoder_answers_soon_without_a_network(monkeypatch, tmp_path):
     assert "check your internet connection" in message
 
 
-def test_load_encoder_names_the_package_of_the_default_if_it_is_missing(monkeypatch):
-    monkeypatch.setattr(encoder, "DEFAULT_PACKAGE", "gt_not_installed")
+def test_load_model_names_the_package_of_the_default_if_it_is_missing(monkeypatch):
+    monkeypatch.setattr(loading, "DEFAULT_PACKAGE", "gt_not_installed")
     assert "pip install -r requirements.txt" in load_error("minilm")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
 def test_reading_a_model_refuses_a_device_that_the_machine_lacks(tiny_folder):
     with pytest.raises(ModelError, match="--device cpu or auto"):
-        _ = load_encoder(str(tiny_folder("bert")), device="cuda").model
+        _ = load_model(str(tiny_folder("bert")), device="cuda").model
 
 
 # Objective
@@ -266,14 +264,14 @@ def test_reading_a_model_refuses_a_device_that_the_machine_lacks(tiny_folder):
         (tiny_models.electra, hf.ElectraForPreTraining),
     ],
 )
-def test_load_encoder_leaves_a_head_off_that_was_never_trained(build, head, tmp_path):
+def test_load_model_leaves_a_head_off_that_was_never_trained(build, head, tmp_path):
     tiny_models.save(tmp_path, *build(head))
-    encoder = load_encoder(str(tmp_path), device="cpu")
+    encoder = load_model(str(tmp_path), device="cpu")
     assert encoder.objective == "contrastive"
     assert encoder.model.get_output_embeddings() is None
 
 
-def test_load_encoder_reads_a_checkpoint_with_the_names_of_2018(tmp_path):
+def test_load_model_reads_a_checkpoint_with_the_names_of_2018(tmp_path):
     """bert-base-uncased on the hub: gamma and beta, next-sentence head, no decoder bias."""
     torch.manual_seed(0)
     model, tokenizer = tiny_models.bert(hf.BertForPreTraining)
@@ -286,7 +284,7 @@ def test_load_encoder_reads_a_checkpoint_with_the_names_of_2018(tmp_path):
             weights[old_name] = tensor.clone()
     assert "cls.seq_relationship.weight" in weights
     safetensors.torch.save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
-    encoder = load_encoder(str(tmp_path), device="cpu")
+    encoder = load_model(str(tmp_path), device="cpu")
     assert encoder.objective == "masked-lm"
     expected = model.state_dict()
     for name, tensor in encoder.model.state_dict().items():
@@ -305,7 +303,7 @@ def test_maps_on_a_device_are_close_to_those_on_the_cpu(
 ):
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("no CUDA device here")
-    encoder = load_encoder(str(tiny_folder("bert")), device=device, dtype=dtype)
+    encoder = load_model(str(tiny_folder("bert")), device=device, dtype=dtype)
     assert (encoder.model.device.type, encoder.model.dtype) == (device, getattr(torch, dtype))
     with cache_at(tmp_path / "device"):
         store = extract(encoder, segments, max_tokens=60)
@@ -437,7 +435,7 @@ def test_texts_of_a_decoder_begin_with_the_bos_token(single, bos, expected):
 def test_a_decoder_without_a_beginning_keeps_its_first_word(tmp_path):
     model, _ = tiny_models.gpt2()
     folder = tiny_models.save(tmp_path / "model", model, tokenizer_with(None))
-    encoder = load_encoder(str(folder), device="cpu")
+    encoder = load_model(str(folder), device="cpu")
     assert encoder.special_tokens == {"cls": None, "sep": None}
     assert encoder.is_decoder
     assert any("first word" in note for note in Study(model=str(folder), device="cpu").notes)
@@ -447,4 +445,4 @@ def test_the_head_of_a_language_model_is_read_only_if_the_checkpoint_names_it(tm
     model, tokenizer = tiny_models.gpt2()
     for part, objective in ((model, "next-token"), (model.transformer, "contrastive")):
         folder = tiny_models.save(tmp_path / objective, part, tokenizer)
-        assert load_encoder(str(folder), device="cpu").objective == objective
+        assert load_model(str(folder), device="cpu").objective == objective

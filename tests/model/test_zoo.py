@@ -12,7 +12,7 @@ import zoo
 from zoo import ZOO
 
 from helpers.errors import ModelError
-from helpers.model.encoder import Encoder
+from helpers.model.loading import Model
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = "MK the cat sat"  # the first letters are amino acids
@@ -47,7 +47,7 @@ def plain_maps(family, folder, ids):
 @pytest.mark.parametrize("family", READ, ids=lambda family: family.name)
 def test_maps_of_a_family_are_bit_equal_to_those_of_transformers(family, loaded, root):
     encoder = loaded[family.name]
-    assert isinstance(encoder, Encoder), encoder
+    assert isinstance(encoder, Model), encoder
     ids = torch.tensor([encoder.tokenizer.backend_tokenizer.encode(TEXT).ids])
     with torch.no_grad():
         maps = encoder.model(input_ids=ids, output_attentions=True).attentions

@@ -15,7 +15,7 @@ from helpers.__main__ import main
 from helpers.data.treebank import PIPELINE
 from helpers.metrics.dependency_heads import universal_relations
 from helpers.metrics.head_counts import count_heads
-from helpers.model.encoder import load_encoder
+from helpers.model.loading import load_model
 from helpers.notes import objective_note
 from helpers.results import run_record
 from helpers.study import Study
@@ -162,7 +162,7 @@ def test_objective_note_of_a_checkpoint_with_another_head(tmp_path, figures, tin
     assert study.encoder.objective == "contrastive"
     assert "BertForSequenceClassification" in objective_note(study.encoder)
     assert objective_note(study.encoder) in study.notes
-    assert not objective_note(load_encoder(str(tiny_folder("bert")), device="cpu"))
+    assert not objective_note(load_model(str(tiny_folder("bert")), device="cpu"))
     bare = tmp_path / "bare"
     tiny_models.save(bare, *tiny_models.bert(lambda config: hf.BertModel(config)))
-    assert not objective_note(load_encoder(str(bare), device="cpu"))
+    assert not objective_note(load_model(str(bare), device="cpu"))

@@ -43,7 +43,7 @@ from helpers.errors import InputError, ModelError
 from helpers.metrics.head_counts import HeadCounts
 from helpers.metrics.heads import head_rows
 from helpers.metrics.statistics import Estimate, cluster_sums
-from helpers.model.encoder import Encoder
+from helpers.model.loading import Model
 from helpers.store.store import Store
 
 SUBJECT = "nsubj"
@@ -110,7 +110,7 @@ def agreeing_word(record: Record, verb: int) -> int:
 
 
 def minimal_pair(
-    encoder: Encoder, record: Record, article: str, known_words: Collection[str]
+    encoder: Model, record: Record, article: str, known_words: Collection[str]
 ) -> MinimalPair | None:
     """Make a minimal pair of a sentence, of the first subject that allows one.
 
@@ -151,7 +151,7 @@ def minimal_pair(
     return None
 
 
-def word_ids(encoder: Encoder, words: list[str], word: int, form: str = "") -> Tokens:
+def word_ids(encoder: Model, words: list[str], word: int, form: str = "") -> Tokens:
     """List the token ids of a word of a sentence, or of another form in its place."""
     encoding = encoder.encode_words([*words[:word], form or words[word], *words[word + 1 :]])
     pairs = zip(encoding.ids, encoding.word_ids, strict=True)
@@ -159,7 +159,7 @@ def word_ids(encoder: Encoder, words: list[str], word: int, form: str = "") -> T
 
 
 def prefix_case(
-    _encoder: Encoder,
+    _encoder: Model,
     record: Record,
     subject_and_verb: tuple[int, int],
     forms: tuple[Tokens, Tokens],
@@ -175,7 +175,7 @@ def prefix_case(
 
 
 def masked_case(
-    encoder: Encoder,
+    encoder: Model,
     record: Record,
     subject_and_verb: tuple[int, int],
     forms: tuple[Tokens, Tokens],
@@ -193,7 +193,7 @@ def masked_case(
     return EdgeCase(tuple(token_ids), masked, keys, (masked,), article, position, forms)
 
 
-def minimal_pairs(encoder: Encoder, store: Store) -> Iterator[MinimalPair]:
+def minimal_pairs(encoder: Model, store: Store) -> Iterator[MinimalPair]:
     """Yield the minimal pairs of a treebank, of train and dev.
 
     Raises
@@ -214,7 +214,7 @@ def minimal_pairs(encoder: Encoder, store: Store) -> Iterator[MinimalPair]:
 
 
 def agreement_tables(
-    encoder: Encoder, store: Store, counts: HeadCounts, pairs: int
+    encoder: Model, store: Store, counts: HeadCounts, pairs: int
 ) -> dict[str, pd.DataFrame]:
     """Measure agreement, and through which heads' edges the subject decides it.
 
@@ -268,7 +268,7 @@ def agreement_tables(
     return cached("agreement", compute, inputs=inputs, code=CODE)
 
 
-def agreement_table(encoder: Encoder, pairs: list[MinimalPair]) -> pd.DataFrame:
+def agreement_table(encoder: Model, pairs: list[MinimalPair]) -> pd.DataFrame:
     """Tabulate the share of pairs that are right, and the log-odds: see `agreement_tables`."""
     log_odds = log_probabilities(encoder, [pair.case for pair in pairs])
     between = np.array([pair.between for pair in pairs])
@@ -285,7 +285,7 @@ def agreement_table(encoder: Encoder, pairs: list[MinimalPair]) -> pd.DataFrame:
     return table
 
 
-def head_table(encoder: Encoder, cases: list[EdgeCase], counts: HeadCounts) -> pd.DataFrame:
+def head_table(encoder: Model, cases: list[EdgeCase], counts: HeadCounts) -> pd.DataFrame:
     """Tabulate the heads' accuracies, attention and effects: see `agreement_tables`."""
     # The verb is the parent of its subject, and the edge goes from the verb's place to it.
     accuracy = counts.of_split("train").accuracy(SUBJECT)[1]

@@ -63,7 +63,7 @@ from helpers.metrics.statistics import (
     divide,
     resampled_ratios,
 )
-from helpers.model.encoder import Encoder
+from helpers.model.loading import Model
 from helpers.settings import Settings
 from helpers.store.store import Store
 
@@ -200,9 +200,7 @@ def head_margins(counts: HeadCounts, relation: str) -> Float[np.ndarray, "direct
     return train.accuracy(relation) - train.offset_accuracy(relation).max(axis=-1, keepdims=True)
 
 
-def full_case(
-    _encoder: Encoder, record: Record, edge: RelationEdge, article: str
-) -> EdgeCase | None:
+def full_case(_encoder: Model, record: Record, edge: RelationEdge, article: str) -> EdgeCase | None:
     """Make the case of an encoder: dependent and parent may turn."""
     words = (tokens_of_word(record, edge.dependent), tokens_of_word(record, edge.parent))
     return EdgeCase(
@@ -215,7 +213,7 @@ def full_case(
 
 
 def next_token_case(
-    encoder: Encoder, record: Record, edge: RelationEdge, article: str
+    encoder: Model, record: Record, edge: RelationEdge, article: str
 ) -> EdgeCase | None:
     """Make the case of a decoder in which the later word predicts the token that follows it."""
     token_ids = tuple(record["inputs"]["input_ids"])
@@ -230,7 +228,7 @@ def next_token_case(
 
 
 def later_word_case(
-    _encoder: Encoder, record: Record, edge: RelationEdge, article: str
+    _encoder: Model, record: Record, edge: RelationEdge, article: str
 ) -> EdgeCase | None:
     """Make the case of a decoder in which the later word is predicted."""
     token_ids = tuple(record["inputs"]["input_ids"])
@@ -245,7 +243,7 @@ CASE_MAKERS = {TURNS: full_case, NEXT: next_token_case, LATER: later_word_case}
 
 
 def relation_cases(
-    encoder: Encoder, store: Store, counts: HeadCounts, outcome: str, sizes: Sizes
+    encoder: Model, store: Store, counts: HeadCounts, outcome: str, sizes: Sizes
 ) -> RelationCases:
     """Choose edges of dev sentences for each relation that has enough of them.
 
@@ -314,7 +312,7 @@ def relation_cases(
 
 
 def head_effects(
-    encoder: Encoder, cases: Sequence[EdgeCase], outcome: str
+    encoder: Model, cases: Sequence[EdgeCase], outcome: str
 ) -> tuple[CaseValues, CaseValues]:
     """Measure the attention on each edge, and its effect, in every head.
 
@@ -514,7 +512,7 @@ class Ablations:
 
 
 def ablate_heads(
-    encoder: Encoder, sample: RelationCases, heads: list[AblatedHead]
+    encoder: Model, sample: RelationCases, heads: list[AblatedHead]
 ) -> dict[str, Ablations]:
     """Ablate the chosen heads of each relation on the edges on which they were not chosen.
 
@@ -623,13 +621,13 @@ def yardstick_table(measure: str, ablations: Ablations) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def outcomes_of(encoder: Encoder) -> tuple[str, ...]:
+def outcomes_of(encoder: Model) -> tuple[str, ...]:
     """List the outcomes of a model: the log-probabilities of a decoder, or angles."""
     return (NEXT, LATER) if encoder.objective == NEXT_TOKEN else (TURNS,)
 
 
 def causal_tables(
-    encoder: Encoder, store: Store, counts: HeadCounts, sizes: Sizes, *, seed: int
+    encoder: Model, store: Store, counts: HeadCounts, sizes: Sizes, *, seed: int
 ) -> dict[str, pd.DataFrame]:
     """Remove the edges of relations head by head, and relate the effects to the margins.
 
@@ -680,7 +678,7 @@ def causal_tables(
 
 
 def outcome_tables(
-    encoder: Encoder, store: Store, counts: HeadCounts, outcome: str, sizes: Sizes, seed: int
+    encoder: Model, store: Store, counts: HeadCounts, outcome: str, sizes: Sizes, seed: int
 ) -> Mapping[str, pd.DataFrame]:
     """Compute the tables of `causal_tables` for one outcome."""
     sample = relation_cases(encoder, store, counts, outcome, sizes)

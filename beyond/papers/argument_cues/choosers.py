@@ -33,8 +33,8 @@ from beyond.papers.argument_cues.cues import words
 from beyond.papers.common.classifier import BATCH_SIZE, Classifier, task_inputs
 from beyond.papers.common.fine_tune import Recipe, gradient_steps
 from beyond.papers.common.tasks import Pair
-from helpers.model.encoder import Encoder
 from helpers.model.forward import padded
+from helpers.model.loading import Model
 from helpers.model.sites import sites
 
 ENCODER = "encoder"
@@ -78,7 +78,7 @@ class EncoderChooser(nn.Module):
     `INPUTS` that are shown.
     """
 
-    def __init__(self, encoder: Encoder, inputs: str, *, seed: int) -> None:
+    def __init__(self, encoder: Model, inputs: str, *, seed: int) -> None:
         super().__init__()
         self.model = Classifier(encoder, 1, seed=seed)
         middle_layer = sites(self.model.encoder)[encoder.layers // 2].inner

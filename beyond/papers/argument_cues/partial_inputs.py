@@ -31,7 +31,7 @@ from helpers.data.glove import Embeddings
 from helpers.files import PROJECT_ROOT
 from helpers.metrics import by_model
 from helpers.metrics.statistics import ratio
-from helpers.model.encoder import Encoder
+from helpers.model.loading import Model
 from helpers.torch_utils import batch_threads, thread_map
 
 SMALL_MODELS = (BAG, BILSTM)
@@ -72,8 +72,8 @@ def planned_runs(sets: Mapping[str, list[Argument]]) -> list[Run]:
 
 def choice_tables(
     corpus: Arguments,
-    encoder: Encoder,
-    controls: Sequence[Encoder],
+    encoder: Model,
+    controls: Sequence[Model],
     vectors: Embeddings,
     *,
     seed: int,
@@ -84,9 +84,9 @@ def choice_tables(
     ----------
     corpus : Arguments
         The arguments and their counterparts.
-    encoder : Encoder
+    encoder : Model
         The model.
-    controls : sequence of Encoder
+    controls : sequence of Model
         The model with random weights, for each training run of the encoder.
     vectors : Embeddings
         Word vectors of the small models (bag of vectors and BiLSTM).
@@ -172,7 +172,7 @@ def choices_in_test(
     train: Sequence[Argument],
     test: Sequence[Argument],
     recipe: Recipe,
-    encoder: Encoder,
+    encoder: Model,
     vectors: Embeddings,
 ) -> list[int]:
     """Train a chooser and compute its choices in test, or read them from the cache.

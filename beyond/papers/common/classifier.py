@@ -24,8 +24,8 @@ from torch import Tensor, nn
 
 from beyond.papers.common.tasks import Pair, Task
 from helpers.errors import ModelError
-from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, padded
+from helpers.model.loading import Model
 from helpers.model.sites import base_transformer
 
 BATCH_SIZE = 16
@@ -51,7 +51,7 @@ class Classifier(nn.Module):
     the same result whether or not other runs train at the same time.
     """
 
-    def __init__(self, encoder: Encoder, labels: int, *, seed: int) -> None:
+    def __init__(self, encoder: Model, labels: int, *, seed: int) -> None:
         super().__init__()
         self.encoder = copy.deepcopy(base_transformer(encoder.model)).float().requires_grad_(True)
         self.encoder.get_input_embeddings().requires_grad_(False)
@@ -72,7 +72,7 @@ class Classifier(nn.Module):
         return self.head((states * weights).sum(dim=1) / weights.sum(dim=1))
 
 
-def task_inputs(encoder: Encoder, pairs: Sequence[Pair], max_tokens: int) -> list[Inputs]:
+def task_inputs(encoder: Model, pairs: Sequence[Pair], max_tokens: int) -> list[Inputs]:
     """Tokenize the texts of a task, with the model's special tokens.
 
     A text that is too long is cut at its end.  Of two texts the longer one is cut, until both fit
@@ -92,9 +92,7 @@ def task_inputs(encoder: Encoder, pairs: Sequence[Pair], max_tokens: int) -> lis
     return text_inputs(encoder, [pair.texts for pair in pairs], max_tokens)
 
 
-def text_inputs(
-    encoder: Encoder, examples: Sequence[Sequence[str]], max_tokens: int
-) -> list[Inputs]:
+def text_inputs(encoder: Model, examples: Sequence[Sequence[str]], max_tokens: int) -> list[Inputs]:
     """Tokenize examples of one text or two, with the special tokens around and between them.
 
     A text that is too long is cut at its end.  Of two texts the longer one is cut, until both fit
@@ -110,7 +108,7 @@ def text_inputs(
     ]
 
 
-def batches(encoder: Encoder, pairs: Sequence[Pair], *, max_tokens: int) -> Iterator[LabelledBatch]:
+def batches(encoder: Model, pairs: Sequence[Pair], *, max_tokens: int) -> Iterator[LabelledBatch]:
     """Yield padded batches of examples of similar length, the longest first.
 
     Each batch has the tensors for the model, the labels, and the indices of the examples in
@@ -125,7 +123,7 @@ def batches(encoder: Encoder, pairs: Sequence[Pair], *, max_tokens: int) -> Iter
 
 @torch.inference_mode()
 def outputs(
-    classifier: Classifier, encoder: Encoder, pairs: Sequence[Pair], *, max_tokens: int
+    classifier: Classifier, encoder: Model, pairs: Sequence[Pair], *, max_tokens: int
 ) -> Float[np.ndarray, "example output"]:
     """Compute a classifier's output for each example, in order: logits, or pooled vectors."""
     output_of = {}
@@ -136,7 +134,7 @@ def outputs(
 
 
 def baselines(
-    encoder: Encoder, task: Task, *, max_tokens: int
+    encoder: Model, task: Task, *, max_tokens: int
 ) -> dict[str, Int[np.ndarray, " example"]]:
     """Predict the labels of the test examples without fine-tuning.
 

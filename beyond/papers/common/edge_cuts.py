@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from beyond.papers.common.head_removal import Intervention
 from helpers.data.records import is_punctuation
 from helpers.errors import ModelError
-from helpers.model.encoder import Encoder
+from helpers.model.loading import Model
 from helpers.model.sites import PatchSoftmax, Weights, base_transformer
 
 AblationMode = Literal[
@@ -264,7 +264,7 @@ def cut_edges(
         hook.remove()
 
 
-def key_token_ids(encoder: Encoder) -> TokenIds:
+def key_token_ids(encoder: Model) -> TokenIds:
     """List the token ids of all special tokens, of punctuation, and of [CLS] and [SEP].
 
     The names "cls" and "sep" are missing if the model has no such token.  Without "cls" there is
@@ -282,13 +282,13 @@ def key_token_ids(encoder: Encoder) -> TokenIds:
     return ids
 
 
-def list_roles(encoder: Encoder) -> list[str]:
+def list_roles(encoder: Model) -> list[str]:
     """List the special tokens whose edges are cut: "cls" or else "first", and "sep"."""
     token_ids = key_token_ids(encoder)
     return [role for role in SPECIAL_ROLES if role in token_ids]
 
 
-def list_ablations(encoder: Encoder, ablations: Iterable[Ablation]) -> list[Intervention]:
+def list_ablations(encoder: Model, ablations: Iterable[Ablation]) -> list[Intervention]:
     """List ablations as changes of the model."""
     token_ids = key_token_ids(encoder)
     interventions = []

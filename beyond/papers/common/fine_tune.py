@@ -39,8 +39,8 @@ from helpers.files import (
     resolve_user_path,
     slugify,
 )
-from helpers.model.encoder import Encoder
 from helpers.model.forward import padded
+from helpers.model.loading import Model
 from helpers.settings import MAX_NUMBER, NO_LIMIT, capped
 from helpers.torch_utils import batch_threads, thread_map
 
@@ -70,7 +70,7 @@ class Recipe:
 class FineTuningRun:
     """A fine-tuning run; its results can be read once `fine_tune` has trained it."""
 
-    encoder: Encoder = field(repr=False)
+    encoder: Model = field(repr=False)
     task: Task = field(repr=False)
     recipe: Recipe
 
@@ -105,7 +105,7 @@ class FineTuningRun:
         """The correct labels of the test examples."""
         return np.array([pair.label for pair in self.task.test])
 
-    def fine_tuned_encoder(self) -> Encoder:
+    def fine_tuned_encoder(self) -> Model:
         """Make an encoder with the fine-tuned weights, for example to compute its maps."""
         key = {**self.encoder.key, "fine_tuned": self.folder.name}
         return replace(self.encoder, model=self.classifier.encoder, key=key)
@@ -213,7 +213,7 @@ def load_tasks(task: str, text: str, *, examples: int | str, seed: int, quick: b
 
 
 def fine_tune_tasks(
-    encoder: Encoder, tasks: Sequence[Task], *, max_tokens: int, seed: int
+    encoder: Model, tasks: Sequence[Task], *, max_tokens: int, seed: int
 ) -> Sequence[FineTuningRun]:
     """Fine-tune an encoder on each task, once.
 

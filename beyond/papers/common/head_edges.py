@@ -40,8 +40,8 @@ from helpers.data.links import read_links
 from helpers.data.records import Record
 from helpers.errors import ModelError
 from helpers.metrics.heads import DIRECTIONS, Direction
-from helpers.model.encoder import Encoder
 from helpers.model.forward import vectors_to_words
+from helpers.model.loading import Model
 from helpers.model.sites import PatchSoftmax, Scores, Weights
 
 NEXT_TOKEN = "next-token"  # the objective of a decoder
@@ -171,7 +171,7 @@ class EdgePass:
         The keys that are no special tokens.
     """
 
-    def __init__(self, encoder: Encoder, model: nn.Module, case: EdgeCase) -> None:
+    def __init__(self, encoder: Model, model: nn.Module, case: EdgeCase) -> None:
         self.model = model
         self.case = case
         self.takes_token_types = encoder.takes_token_types
@@ -296,13 +296,13 @@ class EdgePass:
         return torch.stack([(layer * self.edge).sum(dim=(-1, -2)) for layer in maps], dim=1)
 
 
-def has_window(encoder: Encoder) -> bool:
+def has_window(encoder: Model) -> bool:
     """Tell whether some layer sees a part of the text only; its cache has other lengths then."""
     return any(layer["window"] is not None for layer in encoder.visible)
 
 
 def edge_attention(
-    encoder: Encoder, cases: Sequence[EdgeCase]
+    encoder: Model, cases: Sequence[EdgeCase]
 ) -> Float[np.ndarray, "case layer head"]:
     """Compute the attention on each edge in every head; it is a mean over the query's tokens."""
 
@@ -316,7 +316,7 @@ def edge_attention(
     return np.array(map_over_model_copies(encoder.model, cases, measure, "attention on edges"))
 
 
-def log_probabilities(encoder: Encoder, cases: Sequence[EdgeCase]) -> Float[np.ndarray, " case"]:
+def log_probabilities(encoder: Model, cases: Sequence[EdgeCase]) -> Float[np.ndarray, " case"]:
     """Compute the log-probability, or the log-odds, of each case in the intact model, in nats."""
 
     @torch.no_grad()
@@ -328,7 +328,7 @@ def log_probabilities(encoder: Encoder, cases: Sequence[EdgeCase]) -> Float[np.n
 
 
 def attention_and_effects(
-    encoder: Encoder, cases: Sequence[EdgeCase]
+    encoder: Model, cases: Sequence[EdgeCase]
 ) -> Float[np.ndarray, "two case layer head"]:
     """Compute the attention on each edge, and what it brings, in every head, with one pass each.
 
@@ -366,7 +366,7 @@ def attention_and_effects(
 
 
 def cut_effects(
-    encoder: Encoder, cases: Sequence[EdgeCase], cuts: Sequence[HeadCut]
+    encoder: Model, cases: Sequence[EdgeCase], cuts: Sequence[HeadCut]
 ) -> Float[np.ndarray, "case cut effect"]:
     """Measure what each cut of each edge takes: log-probability in nats, and angle in degrees.
 

@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float
 
 from beyond.papers.common.classifier import BATCH_SIZE, task_inputs
 from beyond.papers.common.tasks import Pair
-from helpers.model.encoder import Encoder
 from helpers.model.forward import forward
+from helpers.model.loading import Model
 
 # The colour scale of drawn maps.
 GAMMA = 0.7  # the exponent; below 1, so that small weights are visible next to large ones
@@ -31,7 +31,7 @@ class TextMaps(NamedTuple):
     special: Bool[np.ndarray, " key"]
 
 
-def text_maps(encoder: Encoder, pairs: Sequence[Pair], *, max_tokens: int) -> Iterator[TextMaps]:
+def text_maps(encoder: Model, pairs: Sequence[Pair], *, max_tokens: int) -> Iterator[TextMaps]:
     """Compute the maps of each example, in order, in float32."""
     special_ids = list(encoder.special_ids)
     inputs = task_inputs(encoder, pairs, max_tokens)

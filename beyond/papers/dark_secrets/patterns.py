@@ -53,7 +53,7 @@ from helpers.cache import cached
 from helpers.data.records import Corpus, Segment, evenly_spaced
 from helpers.metrics.heads import head_label, head_rows
 from helpers.metrics.statistics import bootstrap_intervals
-from helpers.model.encoder import Encoder
+from helpers.model.loading import Model
 from helpers.torch_utils import batch_threads, thread_map
 
 CLASSES = ("vertical", "diagonal", "vertical + diagonal", "block", "heterogeneous")
@@ -242,7 +242,7 @@ def spread_segments(corpus: Corpus[Segment]) -> list[Pair]:
 
 
 def pattern_table(
-    encoder: Encoder, segments: Sequence[Pair], runs: Sequence[FineTuningRun], *, max_tokens: int
+    encoder: Model, segments: Sequence[Pair], runs: Sequence[FineTuningRun], *, max_tokens: int
 ) -> pd.DataFrame:
     """Compute how often each head shows each pattern, on each task and on segments of a text.
 
@@ -319,7 +319,7 @@ def share_table(table: pd.DataFrame) -> pd.DataFrame:
     return concat_with_keys(tables, "task", "weights")
 
 
-def typical_maps(encoder: Encoder, example: Pair) -> dict[str, Map]:
+def typical_maps(encoder: Model, example: Pair) -> dict[str, Map]:
     """Find the clearest map of each pattern: the one with its largest decision value.
 
     Parameters

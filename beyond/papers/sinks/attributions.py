@@ -20,9 +20,9 @@ from beyond.papers.sinks.lenses import (
 )
 from helpers.cache import cached
 from helpers.data.records import cluster_of
-from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, norm_maps, padded, value_pass
 from helpers.model.gradients import paragraphs
+from helpers.model.loading import Model
 from helpers.progress import progress
 from helpers.store.store import Store
 
@@ -33,7 +33,7 @@ COPIES_PER_BATCH = 32  # of a text, each without another token
 TokenScores = Float[np.ndarray, " token"]
 
 
-def attribution_table(encoder: Encoder, source: Store, count: int) -> pd.DataFrame:
+def attribution_table(encoder: Model, source: Store, count: int) -> pd.DataFrame:
     """Correlate attribution methods with the effects of leaving out each token.
 
     A token is left out by masking it (no position attends to it) and by averaging without it.  The
@@ -41,7 +41,7 @@ def attribution_table(encoder: Encoder, source: Store, count: int) -> pd.DataFra
 
     Parameters
     ----------
-    encoder : Encoder
+    encoder : Model
         The model, which may differ from that of ``source`` if it has the same tokenizer.
     source : Store
         Segments; its records are read, not its maps.
@@ -86,7 +86,7 @@ def attribution_table(encoder: Encoder, source: Store, count: int) -> pd.DataFra
     return cached("attributions", compute, inputs=inputs, code=CODE)
 
 
-def attribution_scores(encoder: Encoder, text: Inputs) -> dict[str, TokenScores]:
+def attribution_scores(encoder: Model, text: Inputs) -> dict[str, TokenScores]:
     """Score each token of a text by each attribution method.
 
     The scores are the attention that a token receives (mean over queries and heads): in the last
@@ -105,7 +105,7 @@ def attribution_scores(encoder: Encoder, text: Inputs) -> dict[str, TokenScores]
 
 
 @torch.inference_mode()
-def leave_one_out_effects(encoder: Encoder, text: Inputs) -> TokenScores:
+def leave_one_out_effects(encoder: Model, text: Inputs) -> TokenScores:
     """Compute the effect of leaving out each token of a text, see `attribution_table`."""
     n = len(text["input_ids"])
     masks = torch.cat([torch.ones(1, n), 1 - torch.eye(n)]).long()  # the first one is the full text

@@ -58,9 +58,9 @@ from helpers.cache import cached
 from helpers.data.records import Record, evenly_spaced
 from helpers.metrics import by_model
 from helpers.model import gradients
-from helpers.model.encoder import Encoder
 from helpers.model.forward import model_inputs, padded
 from helpers.model.gradients import training_losses
+from helpers.model.loading import Model
 from helpers.probes.data import prepare
 from helpers.probes.structural import StructuralProbe, found_edges
 from helpers.probes.training import seeded, train
@@ -80,7 +80,7 @@ Values: TypeAlias = pd.DataFrame  # a row for each example, a column for each ab
 
 
 def representation_shifts(
-    encoder: Encoder, ablations: Sequence[Ablation], records: Sequence[Record]
+    encoder: Model, ablations: Sequence[Ablation], records: Sequence[Record]
 ) -> Values:
     """Measure what each ablation changes in each segment: `ANGLE`, then `SHARES`.
 
@@ -123,7 +123,7 @@ def text_vector(output: Any) -> Float[Tensor, " width"]:
 
 
 def loss_increases(
-    encoder: Encoder,
+    encoder: Model,
     ablations: Sequence[Ablation],
     batches: Sequence[Sequence[Record]],
     seed: int,
@@ -179,13 +179,13 @@ def batches_of_articles(articles: Sequence[str], count: int) -> list[list[int]]:
 
 
 def probe_losses(
-    encoder: Encoder, ablations: Sequence[Ablation], store: Store
+    encoder: Model, ablations: Sequence[Ablation], store: Store
 ) -> tuple[Values, Int[np.ndarray, " example"]]:
     """Measure how many percentage points of UUAS the structural probe loses on dev sentences.
 
     Parameters
     ----------
-    encoder : Encoder
+    encoder : Model
         The model.
     ablations : sequence of (Cut, str)
         What is cut, and how.
@@ -226,7 +226,7 @@ def probe_losses(
 
 
 def edge_tables(
-    encoders: Mapping[str, Encoder],
+    encoders: Mapping[str, Model],
     source: Store,
     treebank: Store,
     group: tuple[int, ...],
@@ -238,7 +238,7 @@ def edge_tables(
 
     Parameters
     ----------
-    encoders : mapping of str to Encoder
+    encoders : mapping of str to Model
         The main model under the name `MAIN`, and its control "random", which is measured on every
         fourth segment.
     source : Store

@@ -18,7 +18,7 @@ from helpers.cache import cached
 from helpers.data.wikipedia import Article, articles
 from helpers.errors import InputError
 from helpers.metrics.heads import head_rows
-from helpers.model.encoder import Encoder
+from helpers.model.loading import Model
 from helpers.store.examples import BLANK_LINE
 
 LENGTHS = (128, 512, 2048, 4096)  # tokens
@@ -44,13 +44,13 @@ def n_letters(article: Article) -> int:
 
 
 def measures_by_length(
-    encoder: Encoder, article: Article, lengths: Sequence[int] = LENGTHS
+    encoder: Model, article: Article, lengths: Sequence[int] = LENGTHS
 ) -> pd.DataFrame:
     """Measure each head on the beginning of one text, at several lengths.
 
     Parameters
     ----------
-    encoder : Encoder
+    encoder : Model
         The model.
     article : Article
         The text: its paragraphs, with blank lines between them.

@@ -24,8 +24,8 @@ from helpers.cache import cached
 from helpers.data.records import Record, cluster_of, evenly_spaced, roles
 from helpers.metrics.statistics import bootstrap_intervals, divide, effective_clusters
 from helpers.metrics.surface import Sums, sum_by_article
-from helpers.model.encoder import Encoder
 from helpers.model.forward import model_inputs, norm_maps, value_pass
+from helpers.model.loading import Model
 from helpers.settings import Settings, capped
 from helpers.store.store import Store
 from helpers.torch_utils import batch_threads, thread_map
@@ -154,12 +154,12 @@ def lens_values(
     return values
 
 
-def lens_table(encoder: Encoder, source: Store, count: int) -> pd.DataFrame:
+def lens_table(encoder: Model, source: Store, count: int) -> pd.DataFrame:
     """Measure attention and norm lens on segments of a source.
 
     Parameters
     ----------
-    encoder : Encoder
+    encoder : Model
         The model, which may differ from that of ``source`` if it has the same tokenizer.
     source : Store
         Its records are read, not its maps.
@@ -184,7 +184,7 @@ def lens_table(encoder: Encoder, source: Store, count: int) -> pd.DataFrame:
     return cached("lenses", compute, inputs=inputs, code=CODE)
 
 
-def lens_sums(encoder: Encoder, records: Sequence[Record]) -> Sums:
+def lens_sums(encoder: Model, records: Sequence[Record]) -> Sums:
     """Sum `lens_values` over segments, by article."""
     with value_pass(encoder) as run:
 

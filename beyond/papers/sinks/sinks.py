@@ -28,8 +28,8 @@ from beyond.papers.sinks.lenses import (
 )
 from helpers.cache import cached
 from helpers.data.records import Record
-from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, forward, model_inputs
+from helpers.model.loading import Model
 from helpers.model.sites import PatchSoftmax, Scores, Weights
 from helpers.store.store import Store
 
@@ -58,12 +58,12 @@ class LargestComponents(NamedTuple):
     others_over_median: float
 
 
-def sink_tables(encoder: Encoder, source: Store, count: int) -> dict[str, pd.DataFrame]:
+def sink_tables(encoder: Model, source: Store, count: int) -> dict[str, pd.DataFrame]:
     """Measure what makes the first token a sink, on segments of a source.
 
     Parameters
     ----------
-    encoder : Encoder
+    encoder : Model
         The model.
     source : Store
         Segments; its records are read, not its maps.
@@ -95,7 +95,7 @@ def sink_tables(encoder: Encoder, source: Store, count: int) -> dict[str, pd.Dat
     return cached("sinks", compute, inputs=inputs, code=CODE)
 
 
-def first_token_leads(encoder: Encoder, inputs: Inputs) -> Float[np.ndarray, "layer head query"]:
+def first_token_leads(encoder: Model, inputs: Inputs) -> Float[np.ndarray, "layer head query"]:
     """Compute the lead of the first token for each query but the first token itself."""
     leads = []
 
@@ -141,12 +141,12 @@ def split_leads(leads: Float[np.ndarray, "text layer head query"]) -> pd.DataFra
     )
 
 
-def cause_table(encoder: Encoder, records: Sequence[Record]) -> pd.DataFrame:
+def cause_table(encoder: Model, records: Sequence[Record]) -> pd.DataFrame:
     """Measure the leads of the first token, and the attention to it without its largest dimension.
 
     Parameters
     ----------
-    encoder : Encoder
+    encoder : Model
         The model.
     records : sequence of Record
         The texts.
@@ -184,7 +184,7 @@ def layer_modules(model: nn.Module) -> list[nn.Module]:
     return [module for path, module in model.named_modules() if LAYER_PATH.fullmatch(path)]
 
 
-def layer_components(encoder: Encoder, inputs: Sequence[Inputs]) -> list[LargestComponents]:
+def layer_components(encoder: Model, inputs: Sequence[Inputs]) -> list[LargestComponents]:
     """Find the `largest_components` before each layer, over some texts."""
     states_by_text = []
     for text in inputs:
@@ -210,13 +210,13 @@ def largest_components(states: Sequence[TokenStates]) -> LargestComponents:
 
 @contextmanager
 def set_dimensions_to_means(
-    encoder: Encoder, components: Sequence[LargestComponents], rank: int | None
+    encoder: Model, components: Sequence[LargestComponents], rank: int | None
 ) -> Iterator[None]:
     """Set one dimension of every vector to its mean, before each layer, inside the context.
 
     Parameters
     ----------
-    encoder : Encoder
+    encoder : Model
         The model.
     components : sequence of LargestComponents
         Those of each layer.
@@ -240,7 +240,7 @@ def set_dimensions_to_means(
         yield
 
 
-def query_key_modules(encoder: Encoder) -> list[Any]:
+def query_key_modules(encoder: Model) -> list[Any]:
     """List the attention modules with projections ``query`` and ``key``, as in BERT's family."""
     modules = []
     for path, module in encoder.model.named_modules():
@@ -249,7 +249,7 @@ def query_key_modules(encoder: Encoder) -> list[Any]:
     return modules
 
 
-def project_tokens(encoder: Encoder, inputs: Inputs) -> tuple[ProjectedTokens, ProjectedTokens]:
+def project_tokens(encoder: Model, inputs: Inputs) -> tuple[ProjectedTokens, ProjectedTokens]:
     """Compute the query vectors and the key vectors of a text in each layer."""
     vectors = {}
 
@@ -267,12 +267,12 @@ def project_tokens(encoder: Encoder, inputs: Inputs) -> tuple[ProjectedTokens, P
     return queries.numpy(), keys.numpy()
 
 
-def side_table(encoder: Encoder, records: Sequence[Record]) -> pd.DataFrame:
+def side_table(encoder: Model, records: Sequence[Record]) -> pd.DataFrame:
     """Divide the lead of the first token between the query and the key (see `split_sides`).
 
     Parameters
     ----------
-    encoder : Encoder
+    encoder : Model
         The model, with the modules of `query_key_modules` in every layer.
     records : sequence of Record
         The texts.

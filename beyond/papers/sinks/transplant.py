@@ -46,8 +46,8 @@ from helpers.cache import cached
 from helpers.data.records import Record
 from helpers.errors import InputError, ModelError
 from helpers.metrics.statistics import cluster_sums
-from helpers.model.encoder import Encoder
 from helpers.model.forward import Inputs, model_inputs, padded
+from helpers.model.loading import Model
 from helpers.model.sites import Weights
 from helpers.store.store import Store
 
@@ -111,13 +111,13 @@ class SinkCause(NamedTuple):
 
 
 def transplant_tables(
-    encoder: Encoder, source: Store, count: int, *, seed: int
+    encoder: Model, source: Store, count: int, *, seed: int
 ) -> dict[str, pd.DataFrame]:
     """Measure what makes the sink of a model, and whether another token can be made one.
 
     Parameters
     ----------
-    encoder : Encoder
+    encoder : Model
         An encoder or a decoder.
     source : Store
         Segments; its records are read, not its maps.
@@ -166,7 +166,7 @@ def transplant_tables(
     return cached("sink-transplant", compute, inputs=inputs, code=CODE)
 
 
-def sink_masks(encoder: Encoder, record: Record) -> dict[str, Bool[np.ndarray, " token"]]:
+def sink_masks(encoder: Model, record: Record) -> dict[str, Bool[np.ndarray, " token"]]:
     """Mark the tokens of each role that can be a sink: the first token, and [SEP]."""
     tokens = np.array(record["tokens"])
     masks = {FIRST: np.arange(len(tokens)) == 0}
@@ -176,7 +176,7 @@ def sink_masks(encoder: Encoder, record: Record) -> dict[str, Bool[np.ndarray, "
     return masks
 
 
-def find_sink(encoder: Encoder, records: Sequence[Record]) -> str:
+def find_sink(encoder: Model, records: Sequence[Record]) -> str:
     """Find the role whose tokens get most attention each, mean over texts and layers."""
 
     def measure(model: nn.Module, record: Record) -> dict[str, float]:
@@ -190,7 +190,7 @@ def find_sink(encoder: Encoder, records: Sequence[Record]) -> str:
     return pd.DataFrame(shares).mean().idxmax()
 
 
-def is_usable(encoder: Encoder, record: Record, role: str) -> bool:
+def is_usable(encoder: Model, record: Record, role: str) -> bool:
     """Check that a text has a word at position `TARGET`, and a query after it that is no sink."""
     masks = sink_masks(encoder, record)
     is_special = np.any(list(masks.values()), axis=0)
@@ -199,7 +199,7 @@ def is_usable(encoder: Encoder, record: Record, role: str) -> bool:
     )
 
 
-def sink_text(encoder: Encoder, record: Record, role: str) -> SinkText:
+def sink_text(encoder: Model, record: Record, role: str) -> SinkText:
     """Prepare a text for `changed_shares`."""
     is_sink = torch.from_numpy(sink_masks(encoder, record)[role])
     queries = (torch.arange(len(is_sink)) > TARGET) & ~is_sink
@@ -207,7 +207,7 @@ def sink_text(encoder: Encoder, record: Record, role: str) -> SinkText:
     return SinkText(model_inputs(encoder, record), is_sink.to(device), queries.to(device))
 
 
-def intact_pass(encoder: Encoder, model: nn.Module, inputs: Inputs) -> Any:
+def intact_pass(encoder: Model, model: nn.Module, inputs: Inputs) -> Any:
     """Run a copy of the base model on one text, and return maps and states."""
     batch = padded(encoder, [inputs])
     with torch.inference_mode():
@@ -352,13 +352,13 @@ def token_shares(maps: Sequence[Weights], text: SinkText) -> Float[np.ndarray, "
 
 
 def find_cause(
-    encoder: Encoder, role: str, texts: Sequence[SinkText], records: Sequence[Record]
+    encoder: Model, role: str, texts: Sequence[SinkText], records: Sequence[Record]
 ) -> tuple[SinkCause, pd.DataFrame]:
     """Find the dimension that makes a sink, and the layer that writes it.
 
     Parameters
     ----------
-    encoder : Encoder
+    encoder : Model
         The model.
     role : str
         The sink: "first" or "sep".
@@ -414,7 +414,7 @@ def find_cause(
     return cause, writer_table(cause, by_layer, ablated_shares, shares[:, layer], records)
 
 
-def maps_at(encoder: Encoder, output: Any, layer: int) -> Weights:
+def maps_at(encoder: Model, output: Any, layer: int) -> Weights:
     """Return the maps of a layer; those of layers that were not computed again are missing."""
     return output.attentions[layer - encoder.layers]
 
@@ -504,7 +504,7 @@ def writer_table(
 
 
 def changed_shares(
-    encoder: Encoder, cause: SinkCause, texts: Sequence[SinkText], seed: int
+    encoder: Model, cause: SinkCause, texts: Sequence[SinkText], seed: int
 ) -> Float[np.ndarray, "text change token layer"]:
     """Measure the shares of attention on both tokens, intact and after each of `CHANGES`.
 
@@ -534,7 +534,7 @@ def changed_shares(
     return np.stack(map_over_model_copies(model, numbers, measure, "sink transplant"))
 
 
-def random_directions(encoder: Encoder, seed: Sequence[int]) -> Float[Tensor, "direction width"]:
+def random_directions(encoder: Model, seed: Sequence[int]) -> Float[Tensor, "direction width"]:
     """Draw random directions, of length 1, in the space of a model's vectors."""
     width = encoder.model.config.hidden_size
     vectors = np.random.default_rng(seed).standard_normal((RANDOM_DIRECTIONS, width))

@@ -11,7 +11,7 @@ from beyond.papers.argument_cues.arguments import Argument, argument_corpus
 from beyond.papers.argument_cues.partial_inputs import MODELS, score_tables
 from helpers.data.glove import Embeddings
 from helpers.metrics import rows_of_model
-from helpers.model.encoder import load_encoder
+from helpers.model.loading import load_model
 
 ROWS = {word: row for row, word in enumerate(["not", "do", "does", "a", "of"])}
 EMBEDDINGS = Embeddings("few", "few", ROWS, np.eye(5, dtype=np.float32))
@@ -27,8 +27,8 @@ def tables_in(tiny_folder):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("ATTENTION_CACHE", str(cache))
             patch.setattr(partial_inputs, "SMALL_MODEL_SEEDS", 1)
-            encoder = load_encoder(folder, device="cpu")
-            controls = [load_encoder(folder, device="cpu", random_init=0)]
+            encoder = load_model(folder, device="cpu")
+            controls = [load_model(folder, device="cpu", random_init=0)]
             return partial_inputs.choice_tables(corpus, encoder, controls, EMBEDDINGS, seed=0)
 
     return tables

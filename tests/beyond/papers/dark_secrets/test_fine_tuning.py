@@ -15,7 +15,7 @@ from beyond.papers.dark_secrets import fine_tuning, links, patterns
 from beyond.papers.dark_secrets.maps import text_maps
 from helpers.data.corpora import resolve_treebank
 from helpers.data.wikipedia import segments
-from helpers.model.encoder import load_encoder
+from helpers.model.loading import load_model
 from helpers.store.extract import extract
 
 TASKS = ["next paragraph", "bigram shift"]
@@ -45,8 +45,8 @@ def files(tmp_path_factory):
 def models(tiny_folder):
     """Load a model and its control."""
     folder = str(tiny_folder("bert"))
-    encoder = load_encoder(folder, device="cpu")
-    control = load_encoder(folder, device="cpu", random_init=0)
+    encoder = load_model(folder, device="cpu")
+    control = load_model(folder, device="cpu", random_init=0)
     return encoder, control
 
 

@@ -26,9 +26,9 @@ from beyond.papers.common.edge_cuts import (
 from beyond.papers.sinks import edges, plots
 from beyond.papers.sinks.lenses import evenly_spaced_records
 from helpers.metrics import rows_of_model
-from helpers.model.encoder import load_encoder
 from helpers.model.forward import model_inputs, padded
 from helpers.model.gradients import training_losses
+from helpers.model.loading import load_model
 from helpers.store.extract import extract
 
 LAYERS = 3
@@ -90,7 +90,7 @@ class EdgeRun:
         self.treebank = extract(
             encoder, corpus_of(sentences), level="word", max_tokens=60, hidden=True
         )
-        control = load_encoder(encoder.name, random_init=0, device="cpu")
+        control = load_model(encoder.name, random_init=0, device="cpu")
         encoders = {edges.MAIN: encoder, "random": control}
         self.tables = edges.edge_tables(encoders, source, self.treebank, GROUP, count=9, seed=0)
         records = evenly_spaced_records(source, 9)

@@ -22,8 +22,8 @@ from beyond.papers.sinks.transplant import (
     WHOLE,
 )
 from helpers.errors import InputError, ModelError
-from helpers.model.encoder import load_encoder
 from helpers.model.forward import model_inputs, padded
+from helpers.model.loading import load_model
 from helpers.store.extract import extract
 
 SEGMENTS = 6
@@ -74,7 +74,7 @@ def planted(tmp_path_factory):
     for dimension in (DIMENSION, None):
         folder = tmp_path_factory.mktemp("planted")
         save(folder, *plant_sink(dimension=dimension))
-        encoders[dimension] = load_encoder(str(folder), device="cpu")
+        encoders[dimension] = load_model(str(folder), device="cpu")
     return encoders
 
 
@@ -245,7 +245,7 @@ def test_find_sink_prefers_the_token_that_gets_most(tmp_path):
     with torch.no_grad():
         words[tokenizer.cls_token_id, DIMENSION] = 0
         words[tokenizer.sep_token_id, DIMENSION] = 12
-    encoder = load_encoder(str(save(tmp_path, model, tokenizer)), device="cpu")
+    encoder = load_model(str(save(tmp_path, model, tokenizer)), device="cpu")
     shares = tables_of(encoder)["sink_transplant"]
     assert set(shares["sink"]) == {"sep"}
     assert gains_of(shares)[MOVED, TARGET_TOKEN] > 0.5

@@ -1,6 +1,6 @@
 """A loaded model: one that returns attention maps, its tokenizer, and the key of both.
 
-`load_encoder` reads all of it.  The key is computed from the files alone (`model_key`), so that
+`load_model` reads all of it.  The key is computed from the files alone (`model_key`), so that
 finished stores and tables of a model are found without its weights.
 
 Weights come only from safetensors, because other formats can run code when they are read.
@@ -33,7 +33,7 @@ CONFIG_FILES = ("*.json", "*.txt", "*.model")  # configuration and tokenizer
 
 
 @dataclass(frozen=True, eq=False)
-class Encoder:
+class Model:
     """A loaded model and its tokenizer.
 
     Attributes
@@ -115,7 +115,7 @@ class Encoder:
 
     def with_temperatures(
         self, temperatures: Sequence[Sequence[float]], matched_to: Mapping[str, Any]
-    ) -> Encoder:
+    ) -> Model:
         """Give the heads of a copy of the model temperatures; the weights are shared.
 
         Parameters
@@ -128,7 +128,7 @@ class Encoder:
 
         Returns
         -------
-        Encoder
+        Model
             Its key has ``matched to``.
         """
         from helpers.model.sites import copy_with_temperatures  # late: it imports torch
@@ -157,14 +157,14 @@ class Encoder:
         return self.tokenizer.backend_tokenizer.encode(marked_words, is_pretokenized=True)
 
 
-def load_encoder(
+def load_model(
     name: str = DEFAULT,
     *,
     revision: str | None = None,
     device: str = "auto",
     dtype: DType = "float32",
     random_init: int | None = None,
-) -> Encoder:
+) -> Model:
     """Load an encoder.
 
     Parameters
@@ -183,7 +183,7 @@ def load_encoder(
 
     Returns
     -------
-    Encoder
+    Model
 
     Raises
     ------
@@ -196,7 +196,7 @@ def load_encoder(
     folder = model_folder(name, key.get("revision"))
     with as_model_error(name, folder):
         attributes = read_encoder(folder, device=device, dtype=dtype, random_init=random_init)
-    return Encoder(name, key, **attributes)
+    return Model(name, key, **attributes)
 
 
 def model_key(
@@ -211,7 +211,7 @@ def model_key(
     Parameters
     ----------
     name, revision, dtype, random_init
-        As in `load_encoder`.
+        As in `load_model`.
 
     Returns
     -------

@@ -17,15 +17,15 @@ from tiny_models import POSITIONS
 
 from helpers.data import text_files
 from helpers.errors import ModelError
-from helpers.model import encoder as encoders
-from helpers.model.encoder import load_encoder, model_key, slug
+from helpers.model import loading
+from helpers.model.loading import load_model, model_key, slug
 
 
 @pytest.mark.default_model
-def test_load_encoder_without_a_name_gives_the_bundled_default():
-    encoder = load_encoder(device="cpu")
+def test_load_model_without_a_name_gives_the_bundled_default():
+    encoder = load_model(device="cpu")
     assert (encoder.name, encoder.layers, encoder.heads) == ("minilm", 6, 12)
-    assert encoder.key["weights_sha256"] == encoders.BUILT_IN["minilm"]
+    assert encoder.key["weights_sha256"] == loading.BUILT_IN["minilm"]
     assert (encoder.objective, encoder.max_length) == ("contrastive", 512)
     assert encoder.special_tokens == {"cls": "[CLS]", "sep": "[SEP]"}
     assert encoder.takes_token_types
@@ -35,12 +35,12 @@ def test_load_encoder_without_a_name_gives_the_bundled_default():
 
 
 def test_key_of_a_folder_has_the_digests_of_its_files(bert_copy):
-    key = load_encoder(str(bert_copy), device="cpu").key
+    key = load_model(str(bert_copy), device="cpu").key
     assert key == {
         "name": "bert",
-        "weights_sha256": encoders.sha256(bert_copy / "model.safetensors"),
+        "weights_sha256": loading.sha256(bert_copy / "model.safetensors"),
         "files": {
-            name: encoders.sha256(bert_copy / name)
+            name: loading.sha256(bert_copy / name)
             for name in ("config.json", "tokenizer.json", "tokenizer_config.json")
         },
         "dtype": "float32",
@@ -51,7 +51,7 @@ def test_key_of_a_folder_has_the_digests_of_its_files(bert_copy):
 def test_key_does_not_depend_on_the_place_of_the_folder(bert_copy, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     moved = bert_copy.rename(tmp_path / "elsewhere" / "bert")
-    expected = load_encoder(str(moved), device="cpu").key
+    expected = load_model(str(moved), device="cpu").key
     assert expected["name"] == "bert"
     assert model_key(str(moved)) == expected
 
@@ -78,7 +78,7 @@ def test_key_changes_with_any_file_and_option(
 def test_key_needs_no_torch(tiny_folder):
     script = (
         "import sys\n"
-        "from helpers.model.encoder import model_key\n"
+        "from helpers.model.loading import model_key\n"
         "print(model_key(sys.argv[1])['name'], 'torch' in sys.modules)"
     )
     arguments = [sys.executable, "-c", script, str(tiny_folder("bert"))]
@@ -92,7 +92,7 @@ def test_key_of_a_hub_model_has_its_commit(monkeypatch, bert_copy, tmp_path):
     bert_copy.rename(commit)
     snapshot = mock.Mock(return_value=str(commit))
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
-    encoder = load_encoder("some/bert", revision="v2", device="cpu")
+    encoder = load_model("some/bert", revision="v2", device="cpu")
     assert {call.args for call in snapshot.call_args_list} == {("some/bert",)}
     revisions = [call.kwargs["revision"] for call in snapshot.call_args_list]
     assert revisions == ["v2", commit.name]
@@ -106,7 +106,7 @@ def test_key_of_weights_in_several_files_has_one_hash(tmp_path, tiny_folder):
     model.save_pretrained(tmp_path, max_shard_size="20KB")
     hf.AutoTokenizer.from_pretrained(tiny_folder("bert")).save_pretrained(tmp_path)
     assert len(list(tmp_path.glob("*.safetensors"))) > 1
-    encoder = load_encoder(str(tmp_path), device="cpu")
+    encoder = load_model(str(tmp_path), device="cpu")
     assert len(encoder.key["weights_sha256"]) == 64
     assert encoder.objective == "masked-lm"
 
@@ -157,7 +157,7 @@ def test_the_tokenizer_can_limit_the_length_but_not_truncate_or_pad(bert_copy):
     tokenizer.backend_tokenizer.enable_truncation(4)
     tokenizer.backend_tokenizer.enable_padding(length=12)
     tokenizer.backend_tokenizer.save(str(bert_copy / "tokenizer.json"))
-    encoder = load_encoder(str(bert_copy), device="cpu")
+    encoder = load_model(str(bert_copy), device="cpu")
     words = ["a", "b", "c", "d", "e"]
     assert encoder.max_length == 32
     assert encoder.encode_words(words).tokens == ["[CLS]", *words, "[SEP]"]
@@ -173,6 +173,6 @@ def test_encode_words_treats_names_of_special_tokens_as_text(family, tiny_encode
 
 
 @pytest.mark.parametrize("name", ["minilm", "mpnet"])
-def test_load_encoder_refuses_a_hub_revision_of_a_bundled_model(name):
+def test_load_model_refuses_a_hub_revision_of_a_bundled_model(name):
     with pytest.raises(ModelError, match=rf"'{name}': --revision main is for models of the hub"):
-        load_encoder(name, revision="main")
+        load_model(name, revision="main")
