@@ -70,8 +70,8 @@ $(DEV_READY) $(BOOK_READY): .venv/.%-ready: requirements-%.txt $(READY)
 	touch $@
 
 benchmarks: $(READY)
-	set -e; for name in distances extraction lengths memory probes scaling shards; do \
-	  $(BIN)/python tests/benchmarks/bench_$$name.py --json tests/benchmarks/results/$$name.json; done
+	set -e; for name in extraction lengths memory scaling; do \
+	  $(BIN)/python tests/benchmarks/bench_$$name.py; done
 
 faults: $(DEV_READY)
 	$(BIN)/python tests/faults.py $(ARGS)

@@ -1,15 +1,14 @@
 """Extraction against a bare forward pass, and the norm lens against extraction.
 
-    python tests/benchmarks/bench_extraction.py [--json PATH] [--repeats N] [--segments N]
+    python tests/benchmarks/bench_extraction.py
 
 The limit of extraction is ``model(..., output_attentions=True)`` over the same padded batches,
 its results thrown away; extraction also reads records, checks, converts and writes the maps.
-The variants run in turn, repeat after repeat; the table shows medians.
+The variants run in turn, repeat after repeat; the lines show medians.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from functools import partial
@@ -17,12 +16,14 @@ from itertools import count
 from pathlib import Path
 
 import torch
-from common import extract_into, interleaved, options, random_encoder, random_segments, report
+from common import extract_into, interleaved, random_encoder, random_segments
 
 from helpers.model.forward import length_batches, model_inputs, padded
 from helpers.store.examples import BATCH_TOKENS
-from helpers.store.extract import extract
 from helpers.store.store import Store
+
+REPEATS = 5
+SEGMENTS = {"minilm": 256, "bert-base": 64}
 
 
 def bare_batches(store: Store) -> list[dict[str, torch.Tensor]]:
@@ -37,13 +38,12 @@ def bare_batches(store: Store) -> list[dict[str, torch.Tensor]]:
     return batches
 
 
-def extraction_row(name: str, segments: int, repeats: int) -> dict[str, object]:
-    """Return the throughput of extraction and of its limit, in segments per second."""
-    encoder = random_encoder(name)
+def medians(geometry: str, segments: int) -> dict[str, float]:
+    """Measure the seconds of bare passes, and of extraction through each lens."""
+    encoder = random_encoder(geometry)
     corpus = random_segments(segments)
     with tempfile.TemporaryDirectory() as scratch:
-        os.environ["ATTENTION_CACHE"] = str(Path(scratch) / "bare")
-        batches = bare_batches(extract(encoder, corpus, stream=True))
+        batches = bare_batches(extract_into(Path(scratch), encoder, corpus, stream=True))
         run_numbers = count()
 
         @torch.inference_mode()
@@ -56,37 +56,14 @@ def extraction_row(name: str, segments: int, repeats: int) -> dict[str, object]:
             extract_into(root, encoder, corpus, lens=lens)
             shutil.rmtree(root)
 
-        variants = {
-            "bare": bare,
-            "attention": partial(extract_once, "attention"),
-            "norm": partial(extract_once, "norm"),
-        }
-        seconds = interleaved(variants, repeats)
-    return {
-        "geometry": name,
-        "segments": segments,
-        "bare_per_s": segments / seconds["bare"],
-        "extract_per_s": segments / seconds["attention"],
-        "ratio": seconds["bare"] / seconds["attention"],
-        "norm_cost": seconds["norm"] / seconds["attention"],
-    }
-
-
-def main() -> None:
-    parser = options(__doc__, repeats=5)
-    parser.add_argument("--segments", type=int, default=256)
-    arguments = parser.parse_args()
-    results: dict[str, list[dict[str, object]]] = {"extraction": []}
-    for name, share in (("minilm", 1), ("bert-base", 4)):
-        row = extraction_row(name, arguments.segments // share, arguments.repeats)
-        results["extraction"].append(row)
-        print(
-            f"{name}: {row['extract_per_s']:.1f} segments/s extracted, "
-            f"{row['bare_per_s']:.1f} by bare forward passes: ratio {row['ratio']:.2f}; "
-            f"through the norm lens {row['norm_cost']:.2f} times the time"
-        )
-    report(results, arguments.json)
+        variants = {lens: partial(extract_once, lens) for lens in ("attention", "norm")}
+        return interleaved({"bare": bare, **variants}, REPEATS)
 
 
 if __name__ == "__main__":
-    main()
+    for geometry, segments in SEGMENTS.items():
+        seconds = medians(geometry, segments)
+        print(
+            f"{geometry}: bare passes take {seconds['bare'] / seconds['attention']:.2f} of the "
+            f"time of extraction, the norm lens {seconds['norm'] / seconds['attention']:.2f} times"
+        )

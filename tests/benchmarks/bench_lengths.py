@@ -1,6 +1,6 @@
 """Section 3 of one text by its length: maps in blocks of rows, beside whole maps.
 
-    python tests/benchmarks/bench_lengths.py [--json PATH] [--lengths N ...]
+    python tests/benchmarks/bench_lengths.py
 
 Each measurement runs in a process of its own, on one thread.  The model has the layers and heads of
 SmolLM2 and little width, so that its weights do not hide the growth.
@@ -8,15 +8,13 @@ SmolLM2 and little width, so that its weights do not hide the growth.
 
 from __future__ import annotations
 
-import resource
-import subprocess
 import sys
 import time
 from dataclasses import replace
 
 import numpy as np
 import torch
-from common import options, report
+from common import in_a_process, peak_mebibytes
 from transformers import LlamaConfig, LlamaModel
 
 from beyond.long_texts import long_text_measures
@@ -73,31 +71,17 @@ def measure(way: str, length: int) -> None:
         visible = visible_mask(CAUSAL, length)[None]
         for attention in maps:
             section_3(attention.numpy(), roles(tokens, NO_SPECIAL), visible)
-    seconds = time.process_time() - started
-    print(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
-
-
-def main() -> None:
-    parser = options(__doc__, repeats=1)
-    parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
-    parser.add_argument("--way", choices=("blocks", "whole maps"), help="measure once")
-    arguments = parser.parse_args()
-    if arguments.way:
-        measure(arguments.way, arguments.lengths[0])
-        return
-    results = []
-    print(f"{'tokens':>8} {'maps':12} {'seconds':>8} {'MiB':>8}")
-    for length in arguments.lengths:
-        for way in ("blocks", "whole maps"):
-            if way == "blocks" or length <= LONGEST_WHOLE:
-                command = [sys.executable, __file__, "--way", way, "--lengths", str(length)]
-                done = subprocess.run(command, check=True, capture_output=True, text=True)
-                seconds, mebibytes = done.stdout.split()[-2:]
-                row = {"tokens": length, "way": way, "cpu_seconds": float(seconds)}
-                results.append(row | {"peak_mib": int(mebibytes)})
-                print(f"{length:8,} {way:12} {float(seconds):8.1f} {mebibytes:>8}", flush=True)
-    report({"lengths": results}, arguments.json)
+    print(time.process_time() - started, peak_mebibytes())
 
 
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) > 1:
+        measure(sys.argv[1], int(sys.argv[2]))
+        sys.exit()
+    for length in LENGTHS:
+        seconds, mebibytes = in_a_process("blocks", length)
+        line = f"{length:,} tokens: blocks take {seconds:.1f} s and {mebibytes:,.0f} MiB"
+        if length <= LONGEST_WHOLE:
+            whole = in_a_process("whole", length)
+            line += f", {seconds / whole[0]:.2f} and {mebibytes / whole[1]:.2f} of whole maps"
+        print(line, flush=True)

@@ -1,6 +1,6 @@
-"""Peak resident memory of every step, for corpora of three sizes.
+"""Peak resident memory of every step, for a corpus of 4,000 examples beside one of 250.
 
-    python tests/benchmarks/bench_memory.py [--json PATH]
+    python tests/benchmarks/bench_memory.py
 
 Each step runs in a process of its own, with the heads of the default model and little width, over
 random text.
@@ -9,15 +9,17 @@ random text.
 from __future__ import annotations
 
 import os
-import resource
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
-from common import options, random_encoder, random_segments, random_sentences, report
+from common import (
+    in_a_process,
+    peak_mebibytes,
+    random_encoder,
+    random_segments,
+    random_sentences,
+)
 
 from helpers.metrics import dependency_heads as relations
 from helpers.metrics import head_distance, surface
@@ -27,7 +29,7 @@ from helpers.probes.data import prepare
 from helpers.probes.linear import Attn
 from helpers.store.extract import extract
 
-SIZES = (250, 1000, 4000)
+SIZES = (250, 4000)
 WIDTH = 96
 
 
@@ -68,7 +70,7 @@ def probe(count: int):
     training.train([Attn(data, with_words=True)], data, data.splits["train"])
 
 
-STEPS: dict[str, Callable[[int, Path], object]] = {
+STEPS = {
     "extract tokens": tokens,
     "extract words": words,
     "sections 3 and 6": passed,
@@ -78,34 +80,13 @@ STEPS: dict[str, Callable[[int, Path], object]] = {
 }
 
 
-def peak(step: str, count: int) -> int:
-    """Run a step in a process of its own; return its peak resident memory in MiB."""
-    command = [sys.executable, __file__, "--step", step, "--count", str(count)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return int(done.stdout.split()[-1])
-
-
-def main() -> None:
-    parser = options(__doc__, repeats=1)
-    parser.add_argument("--step", choices=STEPS, help="run one step and print its peak")
-    parser.add_argument("--count", type=int)
-    arguments = parser.parse_args()
-    if arguments.step:
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
         with tempfile.TemporaryDirectory() as folder:
             os.environ["ATTENTION_CACHE"] = folder
-            STEPS[arguments.step](arguments.count)
-        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
-        return
-    print(f"{'peak memory (MiB), examples:':28}" + "".join(f"{size:>8}" for size in SIZES))
-    rows = {}
+            STEPS[sys.argv[1]](int(sys.argv[2]))
+        print(peak_mebibytes())
+        sys.exit()
     for step in STEPS:
-        peaks = {size: peak(step, size) for size in SIZES}
-        growth = peaks[SIZES[-1]] / peaks[SIZES[0]] - 1
-        columns = "".join(f"{mebibytes:8}" for mebibytes in peaks.values())
-        print(f"{step:28}{columns} {growth:+.0%}")
-        rows[step] = peaks
-    report({"peak_mib": rows}, arguments.json)
-
-
-if __name__ == "__main__":
-    main()
+        (small,), (large,) = (in_a_process(step, size) for size in SIZES)
+        print(f"{step}: {large:,.0f} MiB, {large / small:.2f} times those of {SIZES[0]} examples")

@@ -1,6 +1,6 @@
-"""Extraction and the pass over the maps: wall and processor time without and with Dask workers.
+"""Extraction and the pass over the maps with Dask workers, against those without.
 
-    python tests/benchmarks/bench_scaling.py [--json PATH] [--repeats N] [--segments N]
+    python tests/benchmarks/bench_scaling.py
 
 A worker has one thread, so that two have as many as one process on a machine with two cores.  The
 time to start the workers counts.
@@ -15,20 +15,20 @@ from itertools import count
 from pathlib import Path
 
 import numpy as np
-from common import extract_into, options, random_segments, report
+from common import extract_into, random_segments
 
 from helpers.metrics.surface import shard_values
 from helpers.model.loading import load_model
 from helpers.store.cluster import map_shards, start_cluster
 
+REPEATS = 3
+SEGMENTS = 1000
+
 
 def main() -> None:
-    parser = options(__doc__, repeats=3)
-    parser.add_argument("--segments", type=int, default=1000)
-    arguments = parser.parse_args()
     encoder = load_model(device="cpu")
-    corpus = random_segments(arguments.segments)
-    results = {}
+    corpus = random_segments(SEGMENTS)
+    results: dict[int, list[tuple[float, float]]] = {0: [], 1: [], 2: []}
     with tempfile.TemporaryDirectory() as root:
         folders = (Path(root) / str(number) for number in count())
 
@@ -38,12 +38,14 @@ def main() -> None:
             for _ in map_shards(shard_values, store, range(store.n_shards)):
                 pass
 
-        for workers in (0, 1, 2) * arguments.repeats:
-            results.setdefault(workers, []).append(measure(study, workers))
-    for workers, runs in results.items():
-        wall, processor = np.median(runs, axis=0)
-        print(f"{workers} workers: {wall:.1f} s, {processor:.1f} s of processor time")
-    report({"segments": arguments.segments, "seconds": results}, arguments.json)
+        for workers in (*results,) * REPEATS:
+            results[workers].append(measure(study, workers))
+    medians = {workers: np.median(runs, axis=0) for workers, runs in results.items()}
+    for workers in (1, 2):
+        wall, processor = medians[workers] / medians[0]
+        print(
+            f"{workers} workers: {wall:.2f} times the time, {processor:.2f} times the processor's"
+        )
 
 
 def measure(run: Callable[[], None], workers: int) -> tuple[float, float]:

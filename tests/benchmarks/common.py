@@ -1,12 +1,12 @@
-"""Parts that the benchmarks share: machine, interleaved medians, random models and text."""
+"""Parts that the benchmarks share: medians in turns, processes, random models and text."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import platform
+import resource
 import statistics
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import transformers
 from transformers import BertConfig, BertModel
 
 from helpers.data.records import Corpus, Segment, Sentence
@@ -34,42 +33,7 @@ def extract_into(root: Path, encoder: Model, corpus: Corpus, **options: Any) -> 
     return extract(encoder, corpus, **options)
 
 
-def machine() -> dict[str, Any]:
-    """Describe the machine: date, processor, threads, load and versions of libraries."""
-    return {
-        "date": time.strftime("%Y-%m-%d"),
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "load": round(os.getloadavg()[0], 1),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-    }
-
-
-def _processor() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def seconds(run: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
-    """Return the time of one call: of the wall clock, or of another one."""
-    started = clock()
-    run()
-    return clock() - started
-
-
-def interleaved(
-    variants: Mapping[str, Callable[[], object]],
-    repeats: int,
-    clock: Callable[[], float] = time.perf_counter,
-) -> dict[str, float]:
+def interleaved(variants: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
     """Return each variant's median seconds over rounds that run all of them in turn.
 
     A first round is not counted.
@@ -77,24 +41,23 @@ def interleaved(
     times: dict[str, list[float]] = {name: [] for name in variants}
     for repeat in range(repeats + 1):
         for name, run in variants.items():
-            took = seconds(run, clock)
+            started = time.perf_counter()
+            run()
             if repeat:
-                times[name].append(took)
+                times[name].append(time.perf_counter() - started)
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def options(doc: str, *, repeats: int) -> argparse.ArgumentParser:
-    """Return a parser with the options that every benchmark has."""
-    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
-    parser.add_argument("--json", type=Path, help="also write the results to this file")
-    parser.add_argument("--repeats", type=int, default=repeats)
-    return parser
+def in_a_process(*arguments: object) -> list[float]:
+    """Run this benchmark with arguments in a process of its own; return the numbers it prints."""
+    command = [sys.executable, sys.argv[0], *map(str, arguments)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return [float(number) for number in done.stdout.splitlines()[-1].split()]
 
 
-def report(results: dict[str, Any], path: Path | None) -> None:
-    """Write the results and the machine's description to a file, if there is a path."""
-    if path:
-        path.write_text(json.dumps({"machine": machine(), **results}, indent=1) + "\n")
+def peak_mebibytes() -> int:
+    """Return the peak resident memory of this process in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
 def random_encoder(name: str, *, width: int | None = None) -> Model:
