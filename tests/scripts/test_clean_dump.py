@@ -14,7 +14,7 @@ from scripts import clean_dump
 from scripts.clean_dump import HIDDEN_PREFIXES, dump_articles, paragraphs, plain
 
 PROSE = "The {} paragraph has more than ten words, as every usable one must."
-XMLNS = "http://www.mediawiki.org/xml/export-0.10/"
+FIRST, LAST = PROSE.format("first"), PROSE.format("last")
 
 
 def page(title, text, ns="0", extra=""):
@@ -24,15 +24,10 @@ def page(title, text, ns="0", extra=""):
     )
 
 
-def dump(*pages, before=""):
-    return f'<mediawiki xmlns="{XMLNS}">{before}{"".join(pages)}</mediawiki>'
-
-
-def prose(*names):
-    return "\n\n".join(PROSE.format(name) for name in names)
-
-
-# Markup
+def dump(*pages):
+    site = '<siteinfo><namespaces><namespace key="6">Datei</namespace></namespaces></siteinfo>'
+    space = "http://www.mediawiki.org/xml/export-0.10/"
+    return f'<mediawiki xmlns="{space}">{site}{"".join(pages)}</mediawiki>'
 
 
 @pytest.mark.parametrize(
@@ -60,29 +55,17 @@ def test_plain_and_tidy_give_the_text_of_markup(markup, text):
     assert tidy(plain(markup, HIDDEN_PREFIXES)) == text
 
 
-def test_paragraphs_drops_one_with_an_unpaired_bracket():
-    text = prose("first") + "\n\n" + PROSE.format("{{broken") + "\n\n" + prose("last")
-    assert list(paragraphs(text, HIDDEN_PREFIXES, Counter())) == [
-        PROSE.format("first"),
-        PROSE.format("last"),
-    ]
-    text = prose("first") + "\n\n" + PROSE.format("[[broken") + "\n\n" + prose("last")
-    assert list(paragraphs(text, HIDDEN_PREFIXES, Counter())) == [
-        PROSE.format("first"),
-        PROSE.format("last"),
-    ]
-
-
-def test_paragraphs_leaves_out_lists_headings_and_references():
+def test_paragraphs_leaves_out_what_is_no_prose():
     text = (
         ":''For other uses see elsewhere, in a hatnote of more than ten words here.''\n"
-        f"{PROSE.format('first')}\nIts second line.\n"
+        f"{FIRST}\nIts second line.\n"
         "* An item of a list with more than ten words in its only sentence.\n"
+        f"\n{PROSE.format('{{broken')}\n\n{PROSE.format('[[broken')}\n"
         f"== See also ==\n{PROSE.format('skipped')}\n=== Deeper ===\n{PROSE.format('skipped')}\n"
-        f"== Life ==\n{PROSE.format('last')}"
+        f"== Life ==\n{LAST}"
     )
     counts = Counter()
-    expected = [PROSE.format("first") + " Its second line.", PROSE.format("last")]
+    expected = [f"{FIRST} Its second line.", LAST]
     assert list(paragraphs(text, HIDDEN_PREFIXES, counts)) == expected
     assert counts["lines dropped: list or table"] == 2
 
@@ -90,7 +73,6 @@ def test_paragraphs_leaves_out_lists_headings_and_references():
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (PROSE, None),
         ('"' + PROSE + '"', None),
         ("Nine words are not quite enough for one paragraph.", "fewer than 10 words"),
         (PROSE[:-1], "no end of sentence"),
@@ -113,74 +95,49 @@ def test_paragraphs_takes_linear_time(bomb):
     assert list(paragraphs("Start " + bomb * 60_000 + " end.", HIDDEN_PREFIXES, Counter())) == []
 
 
-# Dumps
-
-
 def test_dump_articles_are_no_redirects_and_no_talk_pages(tmp_path):
+    """Links to files are hidden in the language of the dump, too."""
     xml = dump(
-        page("Kept", prose("first", "second")),
+        page("Kept", f"[[Datei:Turm.jpg|mini|Ein Turm.]]{FIRST}\n\n{LAST}"),
         page("Moved", "#REDIRECT [[Kept]]", extra='<redirect title="Kept" />'),
-        page("Talk:Kept", prose("a", "b"), ns="1"),
+        page("Talk:Kept", f"{FIRST}\n\n{LAST}", ns="1"),
     )
-    expected = [Article("Kept", (PROSE.format("first"), PROSE.format("second")))]
+    halves = bz2.compress(xml[:300].encode()) + bz2.compress(xml[300:].encode())
     for name, content in [
         ("a.xml", xml.encode()),
-        ("a.xml.bz2", bz2.compress(xml.encode())),
         ("a.xml.gz", gzip.compress(xml.encode())),
-        ("a.xml-p1p2.bz2", bz2.compress(xml[:300].encode()) + bz2.compress(xml[300:].encode())),
+        ("a.xml-p1p2.bz2", halves),
         ("b.xml", b"\xef\xbb\xbf" + xml.replace("><", ">\r\n<").encode()),
     ]:
         counts = Counter()
-        assert list(dump_articles(write(tmp_path, name, content), counts)) == expected, name
-        assert counts["articles"] == 1
+        found = list(dump_articles(write(tmp_path, name, content), counts))
+        assert found == [Article("Kept", (FIRST, LAST))], name
         assert counts["pages skipped: redirect or not an article"] == 2
-
-
-def test_dump_articles_hides_file_links_in_the_language_of_the_dump(tmp_path):
-    site = '<siteinfo><namespaces><namespace key="6">Datei</namespace></namespaces></siteinfo>'
-    text = "[[Datei:Turm.jpg|mini|Ein Turm.]]" + prose("only")
-    path = write(tmp_path, "de.xml", dump(page("Turm", text), before=site))
-    assert [a.paragraphs for a in dump_articles(path, Counter())] == [(PROSE.format("only"),)]
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"<mediawiki>\n<page>\n</mediawiki>", r"a\.xml:3: malformed XML \(mismatched tag"),
-        (bz2.compress(b"<mediawiki>" + bytes(range(32, 60)) * 99)[:-20], "complete copy"),
+        (b"<mediawiki>\n<page>\n</mediawiki>", r"a\.xml:3: "),
+        (bz2.compress(b"<mediawiki>" + bytes(range(32, 60)) * 99)[:-20], r"a\.xml"),
+        (b'<!DOCTYPE m [<!ENTITY a SYSTEM "file:///etc/passwd">]><m>&a;</m>', "document type"),
+        (b'<!DOCTYPE m [<!ENTITY a "a"><!ENTITY b "&a;">]><m>&b;</m>', "document type"),
     ],
 )
-def test_dump_articles_refuses_bad_dumps_with_file_and_line(tmp_path, content, message):
+def test_dump_articles_refuses_bad_dumps_and_entities(tmp_path, content, message):
     with pytest.raises(CorpusError, match=message):
         list(dump_articles(write(tmp_path, "a.xml", content), Counter()))
 
 
-@pytest.mark.parametrize(
-    "declared",
-    ['<!ENTITY a SYSTEM "file:///etc/passwd">', '<!ENTITY a "aa"><!ENTITY b "&a;&a;">'],
-)
-def test_dump_articles_reads_neither_entities_nor_document_types(declared, tmp_path):
-    xml = f"<?xml version='1.0'?><!DOCTYPE m [{declared}]><m>&a;</m>"
-    with pytest.raises(CorpusError, match="declares a document type"):
-        list(dump_articles(write(tmp_path, "a.xml", xml), Counter()))
-
-
 def test_main_writes_a_folder_that_text_reads(tmp_path, monkeypatch):
+    monkeypatch.setattr(clean_dump, "FILE_CHARACTERS", 50)
     title = "Tom &amp; &quot;Jerry&quot;"
-    path = write(
-        tmp_path, "a.xml", dump(page(title, prose("R&amp;amp;D", "second")), page("Empty", "x"))
-    )
+    xml = dump(page(title, PROSE.format("R&amp;amp;D")), page("Empty", "x"), page("Next", LAST))
     folder = tmp_path / "clean"
+    path = write(tmp_path, "a.xml", xml)
     monkeypatch.setattr("sys.argv", ["clean_dump.py", str(path), str(folder)])
     assert clean_dump.main() == 0
-    texts = (PROSE.format("R&D"), PROSE.format("second"))
-    assert list(articles(folder)) == [Article('Tom & "Jerry"', texts)]
+    assert sorted(path.name for path in folder.iterdir()) == ["wiki_00", "wiki_01"]
+    expected = [Article('Tom & "Jerry"', (PROSE.format("R&D"),)), Article("Next", (LAST,))]
+    assert list(articles(folder)) == expected
     assert clean_dump.main() == 2  # files that are there are not replaced
-
-
-def test_write_folder_begins_a_file_after_some_characters(tmp_path, monkeypatch):
-    monkeypatch.setattr(clean_dump, "FILE_CHARACTERS", 50)
-    written = [Article(f"Title {number}", (PROSE.format(number),)) for number in range(3)]
-    clean_dump.write_folder(written, tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["wiki_00", "wiki_01", "wiki_02"]
-    assert list(articles(tmp_path)) == written

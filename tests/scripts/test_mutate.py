@@ -28,55 +28,34 @@ def test_count_long():
 """
 
 
-@pytest.fixture
-def mutate(tmp_path):
-    """Run the script in a repository whose only test has a number as its case."""
-
-    def mutate(case, *options):
-        for name, text in {
-            "helpers/toy/lengths.py": MODULE,
-            "tests/toy/test_lengths.py": TEST.format(case=case),
-        }.items():
-            path = tmp_path / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-        command = [sys.executable, SCRIPT, "--paths", "helpers/*/*.py", *options]
-        quick = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-        done = subprocess.run(command, cwd=tmp_path, env=quick, capture_output=True, text=True)
-        assert (tmp_path / "helpers/toy/lengths.py").read_text() == MODULE
-        return done
-
-    return mutate
-
-
-def test_mutate_finds_a_survivor_and_a_killed_mutation(mutate):
-    done = mutate(4, "--count", "2")
-    assert done.returncode == 1, done.stderr
+@pytest.mark.parametrize("case", [4, 2])
+def test_mutate_finds_a_survivor_and_refuses_tests_that_fail(case, tmp_path):
+    for name, text in [("helpers/toy/lengths", MODULE), ("tests/toy/test_lengths", TEST)]:
+        path = tmp_path / f"{name}.py"
+        path.parent.mkdir(parents=True)
+        path.write_text(text.replace("{case}", str(case)))
+    command = [sys.executable, SCRIPT, "--paths", "helpers/*/*.py", "--count", "2"]
+    quick = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=quick, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert (tmp_path / "helpers/toy/lengths.py").read_text() == MODULE
+    if case == 2:  # the test fails without a mutation
+        assert not done.stdout and done.stderr
+        return
     outcomes = {line.partition(" ")[0]: line for line in done.stdout.splitlines()}
     assert outcomes["killed"].endswith("lengths.py:8 off by one: 3 -> 4")
     assert outcomes["survived"].endswith("lengths.py:8 comparison: length > 3 -> length >= 3")
     assert "helpers/toy: 1 of 2 killed" in done.stdout
 
 
-def test_mutate_refuses_tests_that_fail_without_a_mutation(mutate):
-    done = mutate(2, "--count", "2")
-    assert done.returncode == 1
-    assert not done.stdout
-    assert "fail without a mutation" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("before", "after"),
     [
         ("a <= b", ["(a < b)"]),
-        ("a == b", ["(a != b)"]),
         ("a + b * c", ["(a - b * c)", "(b / c)"]),
         ("a.sum(axis=-1)", ["(0)", "(2)"]),
-        ("a.sum(dim=0)", ["(1)", "(1)"]),
         ("parts('train')", ["('dev')"]),
-        ("parts('dev')", ["('train')"]),
         ("a & b", ["(a)", "(b)"]),
-        ("a[is_word]", ["(a)"]),
         ("a[~parse.punctuation]", ["(a)"]),
         ("np.where(a, b, c)", ["(b)"]),
         ("a.masked_fill(b, c)", ["(a)"]),
@@ -85,22 +64,12 @@ def test_mutate_refuses_tests_that_fail_without_a_mutation(mutate):
         ("a.reindex(b)", ["(a)"]),
         ("fit(a, seed=b)", ["(fit(a))"]),
         ("np.random.default_rng(a)", ["(np.random.default_rng(7))"]),
-        ("f'{a + b}'", []),
-        ("'a' + b", []),
-        ("a[b]", []),
-        ("True", []),
+        ("f'{a + b}' or 'a' + b or a[b] or True", []),
     ],
 )
 def test_find_mutations_makes_each_sort_of_change(tmp_path, before, after):
     path = tmp_path / "module.py"
-    path.write_text(f"def function(a, b):\n    return {before}\n")
-    assert sorted(change.replacement.decode() for change in find_mutations(path)) == after
-
-
-def test_find_mutations_leaves_messages_types_and_modules_as_they_are(tmp_path):
-    path = tmp_path / "module.py"
     path.write_text(
-        "SIZE = 1\n\ndef function(a: Literal[1]) -> Literal[2]:\n"
-        '    "train"\n    assert a, 3\n    raise ValueError(4 + 5)\n'
+        f"SIZE = 1\n\ndef function(a: Literal[1]) -> Literal[2]:\n    return {before}\n"
     )
-    assert not list(find_mutations(path))
+    assert sorted(change.replacement.decode() for change in find_mutations(path)) == after
