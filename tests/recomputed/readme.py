@@ -35,6 +35,7 @@ def read_records(cache, run, level, corpus):
             and manifest["model"]["random_init"] is None
             and manifest["level"] == level
             and manifest["lens"] == "attention"
+            and manifest["max_tokens"] == settings["max_tokens"]
             and manifest["corpus"]["fingerprint"] == record["corpora"][f"{corpus} fingerprint"]
         ):
             lines = path.with_name("examples.jsonl").read_text(encoding="utf-8").splitlines()
@@ -160,8 +161,13 @@ def next_word(sentences):
     return 100 * np.mean(right)
 
 
-def read_table(run, name):
-    return pd.read_csv(run / "tables" / f"{name}.csv")
+def read_table(run, name, model="trained"):
+    """The rows of a model in a table of a run, or of the run of the later notebooks next to it."""
+    path = run / "tables" / f"{name}.csv"
+    if not path.is_file():
+        path = run.with_name(f"{run.name}-later") / "tables" / path.name
+    table = pd.read_csv(path)
+    return table[table["model"] == model] if "model" in table else table
 
 
 def held_out(run, relation):
@@ -207,7 +213,7 @@ def compare(figures, cache):
     again["MiniLM: antecedents"] = antecedents(model, documents)
 
     in_table["MiniLM, random weights of another seed: attention to [CLS]"] = (
-        100 * read_table(minilm, "random_token_types")["cls"].mean()
+        100 * read_table(minilm, "token_types", "random")["cls"].mean()
     )
     again["MiniLM, random weights of another seed: attention to [CLS]"] = share_to_first(
         model.forget(), segments

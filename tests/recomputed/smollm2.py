@@ -1,4 +1,4 @@
-"""Compute ten numbers of a run of SmolLM2 again, without the package helpers.
+"""Compute nine numbers of a run of SmolLM2 again, without the package helpers.
 
 ``python tests/recomputed/smollm2.py --run build/smollm2``, after a run with ``--extended``.
 
@@ -18,12 +18,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
+from readme import read_records, read_table
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
-MODEL = "smollm2"
 FOLDER = "smollm2-0.1.2"
-BEGINNING = "<|endoftext|>"
 SHARE_LAYERS = (2, 15, 30)
 CUT_LAYERS = (1, 5, 20)
 PREVIOUS_SHARE = 0.5  # from which a head is a previous-token head
@@ -32,33 +31,6 @@ QUICK_CUT_SEGMENTS = 4
 CAUSE_TEXTS = 8
 SINK_SHARE = 0.25  # from which the first token is a sink
 SINK_QUERIES_FROM = 21
-MAX_PAIRS = 150
-SUBJECTS = ("nsubj", "nsubjpass", "nsubj:pass")
-AUXILIARIES = ("aux", "auxpass", "aux:pass", "cop")
-IRREGULAR = {"is": "are", "was": "were", "has": "have", "does": "do"}
-IRREGULAR |= {plural: singular for singular, plural in IRREGULAR.items()}
-PLURAL_PRONOUNS = ("i", "you", "we", "they", "these", "those")
-
-
-def read_texts(cache, level, corpus, record):
-    """The records of the store that has as many segments or sentences as the run."""
-    wanted = record["settings"]["segments" if level == "token" else "sentences"]
-    for manifest_path in sorted(cache.glob("*/manifest.json")):
-        manifest = json.loads(manifest_path.read_text(encoding="utf-8"))
-        identity = manifest["model"]
-        if (
-            identity["name"] == MODEL
-            and identity["random_init"] is None
-            and manifest["level"] == level
-            and manifest["lens"] == "attention"
-            and manifest["max_tokens"] == record["settings"]["max_tokens"]
-            and manifest["corpus"]["fingerprint"] == record["corpora"][f"{corpus} fingerprint"]
-        ):
-            lines = manifest_path.with_name("examples.jsonl").read_text(encoding="utf-8")
-            records = [json.loads(line) for line in lines.splitlines()]
-            if wanted is None or len(records) <= wanted:
-                return records
-    raise SystemExit(f"{cache}: no store of {MODEL} has the run's {corpus}; run it again first")
 
 
 def evenly_spaced(values, count):
@@ -78,12 +50,6 @@ class Model:
 
     def ids_of_tokens(self, tokens):
         return torch.tensor([self.tokenizer.convert_tokens_to_ids(tokens)])
-
-    def ids_of_words(self, words):
-        """Tokens of words with a space before each, without the beginning of the text."""
-        return self.tokenizer.backend_tokenizer.encode(
-            "".join(f" {word}" for word in words), add_special_tokens=False
-        ).ids
 
     def next_token_losses(self, ids, changed_layer=None):
         """The mean loss of a text in nats; with a layer, without its edges to the first token."""
@@ -169,74 +135,11 @@ def sink_dimension(model, records):
     return int(np.abs(np.mean(differences, axis=0)[layer]).argmax())
 
 
-def other_form(verb, subject, vocabulary):
-    """The form of a verb in the other number; None if there is none that the treebank has."""
-    if verb in IRREGULAR:
-        return IRREGULAR[verb]
-    form = None
-    if verb.endswith("s"):
-        form = verb[:-1]
-    elif subject.endswith("s") or subject in PLURAL_PRONOUNS:
-        form = verb + "s"
-    return form if verb.isalpha() and form in vocabulary else None
-
-
-def find_pair(sentence, vocabulary):
-    """The place of the agreeing verb and its other form, of the first subject that has them."""
-    words, heads, relations = (sentence[name] for name in ("words", "heads", "relations"))
-    for subject, relation in enumerate(relations):
-        parent = heads[subject] - 1
-        if relation not in SUBJECTS or parent < 0:
-            continue
-        auxiliaries = [
-            word
-            for word in range(len(words))
-            if heads[word] - 1 == parent and relations[word] in AUXILIARIES
-        ]
-        verb = min([parent, *auxiliaries])
-        text = words[verb].lower()
-        form = other_form(text, words[subject].lower(), vocabulary)
-        if form is None or verb - subject < 2 or (verb != parent and text not in IRREGULAR):
-            continue
-        return verb, form
-    return None
-
-
-def agreement(model, sentences):
-    """The percentage of pairs whose agreeing form is the more probable one, and their number."""
-    vocabulary = {word.lower() for sentence in sentences for word in sentence["words"]}
-    pairs = [(sentence["words"], find_pair(sentence, vocabulary)) for sentence in sentences]
-    pairs = [(words, *pair) for words, pair in pairs if pair]
-    right = []
-    for words, verb, form in evenly_spaced(pairs, MAX_PAIRS):
-        beginning = model.tokenizer.convert_tokens_to_ids(BEGINNING)
-        prefix = [beginning, *model.ids_of_words(words[:verb])]
-        totals = []
-        for text in (words[verb], form):
-            ids = model.ids_of_words([text])
-            logits = model.model(torch.tensor([prefix + ids])).logits[0].double()
-            log_probabilities = logits.log_softmax(dim=-1)[len(prefix) - 1 : -1]
-            totals.append(log_probabilities[range(len(ids)), ids].sum().item())
-        right.append(totals[0] > totals[1])
-    return 100 * np.mean(right), len(right)
-
-
-def read_table(run, name):
-    """A table of the run, or of the run of the later notebooks next to it."""
-    for folder in (run, run.with_name(f"{run.name}-later")):
-        path = folder / "tables" / f"{name}.csv"
-        if path.is_file():
-            return pd.read_csv(path)
-    print(f"{name}.csv is not in {run} and not in {run.name}-later")
-    return None
-
-
 @torch.inference_mode()
 def compare(run, cache):
-    """Ten numbers: in the tables of a run, and computed again."""
+    """Nine numbers: in the tables of a run, and computed again."""
     record = json.loads((run / "run.json").read_text(encoding="utf-8"))
-    segments = read_texts(cache, "token", "text", record)
-    sentences = read_texts(cache, "word", "treebank", record)
+    segments = read_records(cache, run, "token", "text")
     model = Model(cache / "models" / FOLDER)
     quick = record["settings"].get("quick", False)
     cut_records = evenly_spaced(segments, QUICK_CUT_SEGMENTS if quick else CUT_SEGMENTS)
@@ -261,25 +164,16 @@ def compare(run, cache):
     cut_ids = [model.ids_of_tokens(text["tokens"]) for text in cut_records]
     intact = np.array([model.next_token_losses(ids) for ids in cut_ids])
     for layer in CUT_LAYERS:
-        in_table = np.nan
-        if edges is not None:
-            is_row = edges["model"].eq("trained") & edges["layers"].astype(str).eq(str(layer))
-            is_row &= edges["keys"].eq("first") & edges["queries"].eq("all")
-            is_row &= edges["change"].eq("dropped") & edges["measure"].eq("objective")
-            in_table = edges.loc[is_row, "value"].mean()
+        is_row = edges["layers"].astype(str).eq(str(layer)) & edges["keys"].eq("first")
+        is_row &= edges["queries"].eq("all") & edges["change"].eq("dropped")
+        is_row &= edges["measure"].eq("objective")
+        in_table = edges.loc[is_row, "value"].mean()
         cut = np.array([model.next_token_losses(ids, layer) for ids in cut_ids])
         name = f"loss without edges to the first token, layer {layer}"
         rows.append((f"change of the {name} (nats)", in_table, (cut - intact).mean()))
 
-    table = read_table(run, "agreement")
-    in_table = np.nan
-    if table is not None:
-        in_table = table.set_index("words_between").loc["all", "right"]
-    right, n_pairs = agreement(model, sentences)
-    rows.append((f"verbs that agree, of {n_pairs} pairs (%)", in_table, right))
-
     table = read_table(run, "sink_transplant")
-    in_table = np.nan if table is None else table["dimension"].iloc[0]
+    in_table = table["dimension"].iloc[0]
     rows.append(("dimension of the sink (from 0)", in_table, sink_dimension(model, cut_records)))
 
     numbers = pd.DataFrame(rows, columns=["number", "in the run", "recomputed"])
