@@ -2,15 +2,13 @@
 
 import contextlib
 import io
-import json
-import linecache
 import os
-import warnings
 from pathlib import Path
 from unittest import mock
 
-import matplotlib.pyplot as plt
 import pandas as pd
+from golden.models import save_model
+from notebook_tools import executed
 
 from beyond.claims.clark2019 import CLAIMS
 from beyond.claims.engine import check_claims
@@ -18,7 +16,6 @@ from beyond.papers.claims import LATER_CLAIMS
 
 FOLDER = Path(__file__).parent
 CORPORA = FOLDER / "corpora"
-NOTEBOOKS = FOLDER.parent.parent / "notebooks"
 PARAMETERS = {
     "text": str(CORPORA / "articles"),
     "treebank": f"{CORPORA / 'en_tales-train.conllu'},{CORPORA / 'en_tales-dev.conllu'}",
@@ -48,36 +45,25 @@ CHOICES = {
 FEWEST_WORDS = 20  # of a point in accuracy_by_distance
 
 
-def execute(path, parameters):
-    """Execute the cells of a notebook with parameters, as a batch run passes them."""
-    names = {}
-    for position, cell in enumerate(json.loads(path.read_text())["cells"]):
-        if cell["cell_type"] != "code":
-            continue
-        source = "".join(cell["source"])
-        file = f"<{path.stem}, cell {position}>"
-        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-        exec(compile(source, file, "exec"), names)
-        plt.close("all")
-        if "study" in names:  # drawing is half of the time
-            names["study"].save_figure = lambda *_, **__: None
-        if "parameters" in cell["metadata"].get("tags", []):
-            for name, value in parameters.items():
-                (names if name in names else names["settings"])[name] = value
+def not_drawn(figure, folder, name, *, formats=()):
+    """Write an empty file in place of a figure: drawing is half of the time."""
+    path = folder / f"{name}.png"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    return path
 
 
 def run_notebooks(numbers, parameters):
     """Execute notebooks; figures are not drawn, and nothing is printed."""
-    with contextlib.ExitStack() as quiet:
-        engine = "matplotlib.layout_engine.ConstrainedLayoutEngine.execute"
-        quiet.enter_context(mock.patch(engine, lambda *_: None))
-        quiet.enter_context(warnings.catch_warnings(action="ignore"))
-        quiet.enter_context(pd.option_context("display.max_colwidth", 50))
-        quiet.enter_context(contextlib.redirect_stdout(io.StringIO()))
-        quiet.enter_context(contextlib.redirect_stderr(io.StringIO()))
+    engine = "matplotlib.layout_engine.ConstrainedLayoutEngine.execute"
+    with (
+        mock.patch(engine, lambda *_: None),
+        mock.patch("helpers.plots.style.save_figure", not_drawn),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
         for number in numbers:
-            (path,) = NOTEBOOKS.glob(f"{number}_*.ipynb")
-            execute(path, parameters)
+            executed(number, files=True, **parameters)
 
 
 def run_model(name, folder):
@@ -85,8 +71,6 @@ def run_model(name, folder):
 
     Caches and results are in the folder, too.
     """
-    from golden.models import save_model
-
     environment = {
         f"ATTENTION_{part.upper()}": str(folder / part) for part in ("cache", "build", "figures")
     }
