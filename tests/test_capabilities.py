@@ -6,13 +6,9 @@ names it; a model gives the maps of plain transformers.
 
 import json
 import re
-import shutil
-import subprocess
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import papermill
 import pytest
 import tiny_models
 import torch
@@ -29,7 +25,6 @@ from helpers.errors import InputError
 from helpers.metrics import rows_of_model
 from helpers.viewer.view import view
 
-ROOT = Path(__file__).resolve().parent.parent
 SENTENCES = 40
 COLUMNS = "{}\t{}\t{}\tNOUN\t_\t_\t{}\t{}\t_\t_\n"
 TREE = COLUMNS.format(1, "Dogs", "dog", 2, "nsubj") + COLUMNS.format(2, "bark", "bark", 0, "root")
@@ -151,89 +146,53 @@ def test_maps_of_another_shape_are_refused_in_a_line(attention, tokens):
     assert "\n" not in str(error.value)
 
 
-# Families that are not among those of the documentation.
-FAMILIES = {
-    "SmolLM3": "SmolLM3ForCausalLM SmolLM3Config",
-    "OLMo 2": "Olmo2ForCausalLM Olmo2Config",
-    "OLMo 3": "Olmo3ForCausalLM Olmo3Config",
-    "Cohere 2": "Cohere2ForCausalLM Cohere2Config",
-    "Granite": "GraniteForCausalLM GraniteConfig",
-    "Helium": "HeliumForCausalLM HeliumConfig",
-    "GLM-4": "Glm4ForCausalLM Glm4Config",
-    "StarCoder2": "Starcoder2ForCausalLM Starcoder2Config",
-    "Doge": "DogeForCausalLM DogeConfig",
-    "Apertus": "ApertusForCausalLM ApertusConfig",
-    "VaultGemma": "VaultGemmaForCausalLM VaultGemmaConfig",
-    "ERNIE 4.5": "Ernie4_5ForCausalLM Ernie4_5Config",
-    "BioGPT": "BioGptForCausalLM BioGptConfig",
-}
-DECODER_SIZES = {**zoo.GROUPED, "head_dim": 6, "pad_token_id": 0}
+# Families that are not among those of the documentation, each with something of its own: layers
+# without positions, other norms, a window in some layers, biases for distances, a state space, or
+# other names of the sizes.
+GROUPED = {**zoo.GROUPED, "head_dim": 6, "pad_token_id": 0}
+WINDOW_IN_A_LAYER = {
+    "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 7,
+    "use_sliding_window": True,
+}  # fmt: skip
+STATE_SPACE = {
+    "mamba_d_ssm": 16, "mamba_n_heads": 2, "mamba_d_head": 8, "mamba_d_state": 4,
+    "mamba_n_groups": 1,
+}  # fmt: skip
+MPT_SIZES = {"d_model": 24, "n_heads": 4, "n_layers": 2, "expansion_ratio": 2, "max_seq_len": 96}
+GPT_NEO_SIZES = {
+    "hidden_size": 24, "num_layers": 2, "num_heads": 4, "window_size": 6,
+    "attention_types": [[["global", "local"], 1]], "max_position_embeddings": 96,
+}  # fmt: skip
+XGLM_SIZES = {
+    "d_model": 24, "num_layers": 2, "attention_heads": 4, "ffn_dim": 32,
+    "max_position_embeddings": 96,
+}  # fmt: skip
+CTRL_SIZES = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 96, "dff": 32}
+FAMILIES = [
+    ("SmolLM3ForCausalLM SmolLM3Config", zoo.begun_byte_pairs, GROUPED),
+    ("Olmo3ForCausalLM Olmo3Config", zoo.begun_byte_pairs, GROUPED),
+    ("Cohere2ForCausalLM Cohere2Config", zoo.begun_byte_pairs, GROUPED),
+    ("Glm4ForCausalLM Glm4Config", zoo.begun_byte_pairs, GROUPED),
+    ("DogeForCausalLM DogeConfig", zoo.begun_byte_pairs, GROUPED),
+    ("BioGptForCausalLM BioGptConfig", zoo.begun_byte_pairs, GROUPED),
+    ("Qwen3ForCausalLM Qwen3Config", zoo.plain_byte_pairs, {**zoo.GROUPED, **WINDOW_IN_A_LAYER}),
+    ("FalconH1ForCausalLM FalconH1Config", zoo.plain_byte_pairs, {**GROUPED, **STATE_SPACE}),
+    ("MptForCausalLM MptConfig", zoo.plain_byte_pairs, MPT_SIZES),
+    ("GPTNeoForCausalLM GPTNeoConfig", zoo.plain_byte_pairs, GPT_NEO_SIZES),
+    ("XGLMForCausalLM XGLMConfig", zoo.plain_byte_pairs, XGLM_SIZES),
+    ("CTRLLMHeadModel CTRLConfig", zoo.plain_byte_pairs, CTRL_SIZES),
+    ("Data2VecTextForMaskedLM Data2VecTextConfig", zoo.word_pieces, zoo.SIZES),
+    ("SplinterForPreTraining SplinterConfig", zoo.word_pieces, zoo.SIZES),
+    (
+        "RobertaPreLayerNormForMaskedLM RobertaPreLayerNormConfig", zoo.byte_pairs, zoo.SIZES,
+    ),
+]  # fmt: skip
 LLAMA = "LlamaForCausalLM LlamaConfig"
 BEGINNING = "<|endoftext|>"  # the token that begins every text of `zoo.begun_byte_pairs`
-GPT_SIZES = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 96}
-WINDOW_IN_A_LAYER = {
-    "layer_types": ["sliding_attention", "full_attention"],
-    "sliding_window": 7,
-    "use_sliding_window": True,
-}
-# Families whose configurations have names of their own for sizes, or more than the usual sizes.
-OTHER_SIZES = {
-    "MPT": (
-        "MptForCausalLM MptConfig",
-        {"d_model": 24, "n_heads": 4, "n_layers": 2, "expansion_ratio": 2, "max_seq_len": 96},
-    ),
-    "GPT-Neo": (
-        "GPTNeoForCausalLM GPTNeoConfig",
-        {
-            "hidden_size": 24,
-            "num_layers": 2,
-            "num_heads": 4,
-            "attention_types": [[["global", "local"], 1]],
-            "window_size": 6,
-            "max_position_embeddings": 96,
-        },
-    ),
-    "XGLM": (
-        "XGLMForCausalLM XGLMConfig",
-        {
-            "d_model": 24,
-            "num_layers": 2,
-            "attention_heads": 4,
-            "ffn_dim": 32,
-            "max_position_embeddings": 96,
-        },
-    ),
-    "CodeGen": ("CodeGenForCausalLM CodeGenConfig", {**GPT_SIZES, "rotary_dim": 4}),
-    "OpenAI GPT": ("OpenAIGPTLMHeadModel OpenAIGPTConfig", GPT_SIZES),
-    "CTRL": ("CTRLLMHeadModel CTRLConfig", {**GPT_SIZES, "dff": 32}),
-    "Phi": ("PhiForCausalLM PhiConfig", {**zoo.SIZES, "hidden_size": 32}),
-    "Qwen3 with a window in a layer": (
-        "Qwen3ForCausalLM Qwen3Config",
-        {**zoo.GROUPED, **WINDOW_IN_A_LAYER},
-    ),
-    "Falcon-H1, with a state space in each layer": (
-        "FalconH1ForCausalLM FalconH1Config",
-        {
-            **DECODER_SIZES,
-            "mamba_d_ssm": 16,
-            "mamba_n_heads": 2,
-            "mamba_d_head": 8,
-            "mamba_d_state": 4,
-            "mamba_n_groups": 1,
-        },
-    ),
-}
-ENCODERS = {
-    "MegatronBERT": "MegatronBertForMaskedLM MegatronBertConfig",
-    "ERNIE": "ErnieForMaskedLM ErnieConfig",
-    "Data2Vec": "Data2VecTextForMaskedLM Data2VecTextConfig",
-    "Splinter": "SplinterForPreTraining SplinterConfig",
-    "RoBERTa with the norm first": "RobertaPreLayerNormForMaskedLM RobertaPreLayerNormConfig",
-}
 LENGTHS = ("", " on the mat", " on the mat, and the old dog of the house watched it")
 
 
-def save_family(folder, names, vocabulary, **sizes):
+def save_family(folder, names, vocabulary, sizes):
     torch.manual_seed(0)
     model, tokenizer = zoo.model_of(names, vocabulary, **sizes)()
     return tiny_models.save(folder, tiny_models.spread(model, factor=6.0), tokenizer)
@@ -273,29 +232,17 @@ def assert_maps_of_transformers(folder, tmp_path):
         assert expected.std() * len(ids) > 0.1, "nearly uniform maps would hide mistakes"
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_a_decoder_of_any_family_has_the_maps_of_transformers(name, figures, tmp_path):
-    folder = save_family(tmp_path / name, FAMILIES[name], zoo.begun_byte_pairs, **DECODER_SIZES)
-    assert_maps_of_transformers(folder, tmp_path)
-
-
-@pytest.mark.parametrize("name", OTHER_SIZES)
-def test_a_decoder_of_other_sizes_has_the_maps_of_transformers(name, figures, tmp_path):
-    names, sizes = OTHER_SIZES[name]
-    folder = save_family(tmp_path / "model", names, zoo.plain_byte_pairs, **sizes)
-    assert_maps_of_transformers(folder, tmp_path)
-
-
-@pytest.mark.parametrize("name", ENCODERS)
-def test_an_encoder_of_any_family_has_the_maps_of_transformers(name, figures, tmp_path):
-    vocabulary = zoo.byte_pairs if name.startswith("RoBERTa") else zoo.word_pieces
-    folder = save_family(tmp_path / name, ENCODERS[name], vocabulary, **zoo.SIZES)
+@pytest.mark.parametrize(
+    ("names", "vocabulary", "sizes"), FAMILIES, ids=[names.split()[0] for names, *_ in FAMILIES]
+)
+def test_any_family_has_the_maps_of_transformers(names, vocabulary, sizes, figures, tmp_path):
+    folder = save_family(tmp_path / "model", names, vocabulary, sizes)
     assert_maps_of_transformers(folder, tmp_path)
 
 
 @pytest.mark.parametrize("change", [{"padding_side": "left"}, {"add_bos_token": True}])
 def test_settings_of_a_tokenizer_leave_one_beginning_and_no_padding(change, figures, tmp_path):
-    folder = save_family(tmp_path / "llama", LLAMA, zoo.begun_byte_pairs, **DECODER_SIZES)
+    folder = save_family(tmp_path / "llama", LLAMA, zoo.begun_byte_pairs, GROUPED)
     tiny_models.edit(folder / "tokenizer_config.json", **change)
     assert_maps_of_transformers(folder, tmp_path)
     for example in study_of(folder, tmp_path).segment_store():
@@ -304,9 +251,9 @@ def test_settings_of_a_tokenizer_leave_one_beginning_and_no_padding(change, figu
 
 def test_attention_in_chunks_is_refused_in_a_line(figures, tmp_path, capsys):
     sizes = {"attention_chunk_size": 8, "moe_layers": [], "intermediate_size_mlp": 32}
-    sizes["layer_types"] = ["chunked_attention", "full_attention"]
+    sizes |= {**zoo.GROUPED, "layer_types": ["chunked_attention", "full_attention"]}
     names = "Llama4ForCausalLM Llama4TextConfig"
-    folder = save_family(tmp_path / "chunks", names, zoo.begun_byte_pairs, **zoo.GROUPED, **sizes)
+    folder = save_family(tmp_path / "chunks", names, zoo.begun_byte_pairs, sizes)
     assert main(["run", "--dry-run", "--only", "01", "--model", str(folder)]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and error.count("\n") == 1
@@ -339,19 +286,6 @@ def test_words_of_a_treebank_have_the_maps_of_running_text(family, figures, tiny
     assert table.loc["bark", "Unbelievably"] > 0
 
 
-def test_the_share_of_the_first_token_of_a_decoder_is_that_of_its_maps(figures, tmp_path):
-    """Heads that attend to the token that begins every text, with a number and an interval."""
-    folder = save_family(tmp_path / "llama", LLAMA, zoo.begun_byte_pairs, **DECODER_SIZES)
-    study = study_of(folder, tmp_path)
-    store = study.segment_store()
-    table = helpers.metrics.surface.head_table(helpers.metrics.surface.sums(store), ["first"])
-    by_hand = [example.attention[..., 0].mean(axis=-1) for example in store]
-    np.testing.assert_allclose(table["first"], np.mean(by_hand, axis=0).ravel(), rtol=1e-3)
-    assert (table["first_low"] <= table["first"]).all()
-    assert (table["first_high"] >= table["first"]).all()
-    assert (table["first_low"] < table["first_high"]).any()
-
-
 def test_head_grid_counts_layers_and_heads_from_1():
     attention = np.full((3, 2, 6, 6), 1 / 6)
     attention[2, 0] = np.eye(6, k=-1)
@@ -372,8 +306,8 @@ def test_repeated_tokens_of_a_window_are_those_that_it_sees(figures, tmp_path, m
     """Uniform heads with a window as long as the repeated part see all but the same token."""
     monkeypatch.setenv("ATTENTION_PROFILE", "quick")
     names = "MistralForCausalLM MistralConfig"
-    sizes = {**DECODER_SIZES, "sliding_window": 20}
-    folder = save_family(tmp_path / "window", names, zoo.begun_byte_pairs, **sizes)
+    sizes = {**GROUPED, "sliding_window": 20}
+    folder = save_family(tmp_path / "window", names, zoo.begun_byte_pairs, sizes)
     weights = load_file(folder / "model.safetensors")
     zeros = {name: 0 * tensor for name, tensor in weights.items() if "q_proj" in name}
     save_file({**weights, **zeros}, folder / "model.safetensors", metadata={"format": "pt"})
@@ -386,33 +320,16 @@ def test_repeated_tokens_of_a_window_are_those_that_it_sees(figures, tmp_path, m
     assert (table["same"] == 0).all()
 
 
-def test_papermill_runs_a_notebook_from_another_folder(figures, tiny_folder, tmp_path, monkeypatch):
+def test_a_notebook_runs_in_another_folder(figures, tiny_folder, tmp_path, monkeypatch):
     """A relative text is one of the working folder; results and maps go to the usual folders."""
     monkeypatch.setenv("ATTENTION_PROFILE", "quick")
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     write(folder, "cats.txt", "\n\n".join(tiny_models.TEXT * 6))
     monkeypatch.chdir(folder)
-    (notebook,) = (ROOT / "notebooks").glob("03_*.ipynb")
-    settings = {"name": "mine", "device": "cpu", "max_tokens": 48}
-    papermill.execute_notebook(
-        notebook,
-        "out.ipynb",
-        {"model": str(tiny_folder("bert")), "text": "cats.txt", "settings": settings},
-        progress_bar=False,
-    )
+    model = str(tiny_folder("bert"))
+    executed("03", model=model, text="cats.txt", name="mine", device="cpu", max_tokens=48)
     table = pd.read_csv(figures.parent / "build" / "mine" / "tables" / "entropy.csv")
     assert len(rows_of_model(table)) == 12
     assert list((figures.parent / "cache").glob("*/manifest.json"))
-    assert {path.name for path in folder.iterdir()} == {"cats.txt", "out.ipynb"}
-
-
-@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
-@pytest.mark.parametrize("target", ["student", "notebooks", "faults", "constraints", "benchmarks"])
-def test_a_target_of_make_calls_a_program_that_is_there(target):
-    command = ["make", "--dry-run", "--assume-old=.venv/.dev-ready", target]
-    commands = subprocess.check_output(command, cwd=ROOT, text=True)
-    programs = re.findall(r"(?:scripts|tests)/[\w/$]+\.py", commands)
-    assert programs
-    for program in programs:
-        assert list(ROOT.glob(program.replace("$name", "*"))), program
+    assert {path.name for path in folder.iterdir()} == {"cats.txt"}

@@ -54,14 +54,16 @@ def blocks(language):
 
 @pytest.mark.default_model
 @pytest.mark.parametrize(("page", "block"), blocks("python"))
-def test_every_block_of_python_runs_as_it_stands(page, block, figures, tmp_path, monkeypatch):
-    """Each by itself, under the quick profile."""
+def test_every_block_of_python_runs_as_it_stands(page, block, tmp_path, monkeypatch):
+    """Each by itself, under the quick profile, with the maps of the notebooks that are tested."""
     monkeypatch.setenv("ATTENTION_PROFILE", "quick")
+    for folder in ("figures", "build"):
+        monkeypatch.setenv(f"ATTENTION_{folder.upper()}", str(tmp_path / folder))
     script = tmp_path / f"{page}.py"  # cached functions need a source
     script.write_text(block)
     runpy.run_path(str(script))
     if "save_figure" in block:
-        saved = (figures.parent / "build").rglob("*.*g")
+        saved = (tmp_path / "build").rglob("*.*g")
         assert {path.suffix for path in saved} == {".png"}
 
 
