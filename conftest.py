@@ -22,16 +22,16 @@ os.environ.setdefault("TQDM_DISABLE", "1")  # a bar would be an output that diff
 
 
 # The longest files run first: a process that starts one of them last would end long after the
-# other process.  Notebook 07 comes before 08, which uses the models that 07 trains.
+# other process.
 LONGEST = (
-    "notebooks/07",
-    "notebooks/1",
-    "notebooks/08",
-    "notebooks/0",
-    "tests/viewer/test_browser.py",
-    "tests/run/test_reruns.py",
-    "tests/store/test_cluster.py",
-    "tests/store/test_kill.py",
+    "tests/test_notebooks.py",
+    "tests/golden/",
+    "notebooks/",
+    "tests/run/",
+    "tests/store/",
+    "tests/viewer/",
+    "tests/test_reproducibility.py",
+    "tests/test_book.py",
 )
 
 

@@ -1,0 +1,27 @@
+"""Every notebook on the bundled model to its end: three by nbval, the others in this process."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from notebook_tools import executed
+
+ROOT = Path(__file__).resolve().parent.parent
+NUMBERS = ("07", "08", "09", "11", "12", "01", "02", "03", "05", "06")  # 08 uses the models of 07
+SMALL = {"segments": 12, "sentences": 60, "gradient_segments": 4}  # smaller than a quick run's
+
+
+@pytest.mark.default_model
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_notebook_ends_on_the_bundled_model(number, capsys, monkeypatch):
+    # Each permutation passes several checks of types.
+    monkeypatch.setattr("beyond.papers.accuracy_and_function.centred_ranks.PERMUTATIONS", 100)
+    executed(number, **SMALL)
+    assert capsys.readouterr().out.count("Not written yet") == 3  # exercises
+
+
+def test_no_notebook_is_left_out():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]
+    by_nbval = [Path(path).name[:2] for path in settings["ini_options"]["testpaths"][1:]]
+    series = [path.name[:2] for path in (ROOT / "notebooks").glob("*.ipynb")]
+    assert sorted([*NUMBERS, *by_nbval]) == sorted(series)
