@@ -8,7 +8,6 @@ from notebook_tools import executed
 
 ROOT = Path(__file__).resolve().parent.parent
 NUMBERS = ("07", "08", "09", "11", "12", "01", "02", "03", "05", "06")  # 08 uses the models of 07
-SMALL = {"segments": 12, "sentences": 60, "gradient_segments": 4}  # smaller than a quick run's
 
 
 @pytest.mark.default_model
@@ -16,7 +15,7 @@ SMALL = {"segments": 12, "sentences": 60, "gradient_segments": 4}  # smaller tha
 def test_a_notebook_ends_on_the_bundled_model(number, capsys, monkeypatch):
     # Each permutation passes several checks of types.
     monkeypatch.setattr("beyond.papers.accuracy_and_function.centred_ranks.PERMUTATIONS", 100)
-    executed(number, **SMALL)
+    executed(number)
     assert capsys.readouterr().out.count("Not written yet") == 3  # exercises
 
 
