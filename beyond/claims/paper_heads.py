@@ -49,7 +49,7 @@ def paper_heads(counts: HeadCounts, judgements: AntecedentJudgements) -> pd.Data
         if relation in paper_table1().index:
             rows.append(_relation_row(counts, corpus_relation, relation))
     for mention_type in ("all", *MENTION_TYPES):
-        n_mentions = judgements.mentions[mention_type].sum()
+        n_mentions = judgements.of_type(mention_type).sum()
         if n_mentions:
             accuracy = judgements.accuracy(mention_type=mention_type)
             comparison = _compare_heads(accuracy[None], coreference_head)

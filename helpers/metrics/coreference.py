@@ -15,11 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Num
+from jaxtyping import Bool, Float, Int, Shaped
 
 from helpers.cache import cached
 from helpers.data.links import NO_MENTION, Links, ordered_mentions, read_links
@@ -28,7 +28,14 @@ from helpers.errors import InputError
 from helpers.metrics import CODE
 from helpers.metrics.heads import PerHead, head_label, is_right, picked_words
 from helpers.metrics.reference import HERE, paper_table2
-from helpers.metrics.statistics import Clusters, cluster_sums, divide, ratio, weighted_ratios
+from helpers.metrics.statistics import (
+    Clusters,
+    Real,
+    cluster_sums,
+    divide,
+    ratio,
+    weighted_ratios,
+)
 from helpers.progress import progress
 from helpers.store.store import Example, Store
 
@@ -43,21 +50,14 @@ UNKNOWN = "unknown"  # the type of a mention whose head word has no tag
 TYPES_BY_TAG = {"PRON": "pronoun", "PROPN": "proper", None: UNKNOWN, "_": UNKNOWN}
 UNMATCHED = "nominal without match"  # no earlier mention has the same head word
 ROWS = ("all", *MENTION_TYPES, UNMATCHED)
-NOMINAL_MINUS_ALL = "nominal minus all"
-PAPER_MIX = "paper's mix of types"
 # Margins that are weighted sums over types.  The paper does not print the shares of its types: they
 # are those with which the columns of Table 2 give its first column.
 COMBINATIONS = {
-    NOMINAL_MINUS_ALL: {"nominal": 1, "all": -1},
-    PAPER_MIX: {"pronoun": 0.48, "proper": 0.32, "nominal": 0.20},
+    "nominal minus all": {"nominal": 1, "all": -1},
+    "paper's mix of types": {"pronoun": 0.48, "proper": 0.32, "nominal": 0.20},
 }
-ALL_MENTIONS = "all mentions"
-OWN_TYPE = "the type"
-CHOSEN_FOR = (ALL_MENTIONS, OWN_TYPE)  # mentions of train on which a head is the best
-HELD_OUT_COLUMNS = (
-    "candidates", "chosen_for", "head", "type", "against", "n", "margin", "margin_low",
-    "margin_high", "margin_df",
-)  # fmt: skip
+EARLIER_MENTIONS = "earlier mentions"  # the candidates of rules
+HELD_OUT_COLUMNS = ["candidates", "head", "type", "against", "n", "margin"]  # and its interval
 HEAD = "head"
 HELD_OUT = "head of the type (chosen on train, scored on dev)"
 
@@ -68,50 +68,44 @@ class AntecedentJudgements:
 
     Attributes
     ----------
-    mentions : DataFrame
-        A row for each mention: ``document`` and ``split``; for each of `ROWS` whether it is of that
-        type; and for each of `SYSTEMS` whether that selects an antecedent.
-    heads : dict of bool arrays of shape (layer, head, mention)
-        By the set of candidates: whether the attention head picks an antecedent.
+    split : array of shape (mention,)
+        Split of the document: "train", "dev" or "".
+    document : int array of shape (mention,)
+        Number of the document.
+    types : bool array of shape (type, mention)
+        Whether the mention is of each of `ROWS`.
+    rules : bool array of shape (rule, mention)
+        Whether each of `SYSTEMS` selects an antecedent.
+    heads : bool array of shape (candidates, layer, head, mention)
+        Whether the attention head picks an antecedent, for each of `CANDIDATES`.
     sees_antecedent : bool array of shape (layer, mention)
         Whether the mention sees the head word of an antecedent in the layer, and therefore counts.
-    chance : dict of float arrays of shape (layer, mention)
-        By the set of candidates: the share of antecedents among the candidates that the mention
-        sees, which is the probability that a random pick is right.
+    chance : float array of shape (candidates, layer, mention)
+        The share of antecedents among the candidates that the mention sees, which is the
+        probability that a random pick is right.
     """
 
-    mentions: pd.DataFrame
-    heads: Mapping[Candidates, Bool[np.ndarray, "layer head mention"]]
+    split: Shaped[np.ndarray, " mention"]
+    document: Int[np.ndarray, " mention"]
+    types: Bool[np.ndarray, "type mention"]
+    rules: Bool[np.ndarray, "rule mention"]
+    heads: Bool[np.ndarray, "candidates layer head mention"]
     sees_antecedent: Bool[np.ndarray, "layer mention"]
-    chance: Mapping[Candidates, Float[np.ndarray, "layer mention"]]
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return all values as arrays; inverse of `from_arrays`."""
-        arrays = {"sees_antecedent": self.sees_antecedent}
-        for group in ("mentions", "heads", "chance"):
-            for name, values in getattr(self, group).items():
-                arrays[f"{group} {name}"] = np.array(list(values))
-        return arrays
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> AntecedentJudgements:
-        """Make judgements of the arrays from `to_arrays`."""
-        groups: dict[str, dict[Any, np.ndarray]] = defaultdict(dict)
-        for key, values in arrays.items():
-            group, _, name = key.partition(" ")
-            groups[group][name] = values
-        mentions = pd.DataFrame(groups["mentions"])
-        return cls(mentions, groups["heads"], arrays["sees_antecedent"], groups["chance"])
+    chance: Float[np.ndarray, "candidates layer mention"]
 
     def of_split(self, split: str) -> AntecedentJudgements:
         """Select the mentions of the documents of a split, "train" or "dev"."""
-        is_in_split = (self.mentions["split"] == split).to_numpy()
-        return AntecedentJudgements(
-            mentions=self.mentions[is_in_split],
-            heads={name: right[:, :, is_in_split] for name, right in self.heads.items()},
-            sees_antecedent=self.sees_antecedent[:, is_in_split],
-            chance={name: percent[:, is_in_split] for name, percent in self.chance.items()},
-        )
+        is_in_split = self.split == split
+        arrays = {name: values[..., is_in_split] for name, values in vars(self).items()}
+        return AntecedentJudgements(**arrays)
+
+    def held_out(self) -> bool:
+        """Whether a head can be chosen on train and scored on dev."""
+        return {"train", "dev"} <= set(self.split)
+
+    def of_type(self, mention_type: str) -> Bool[np.ndarray, " mention"]:
+        """Mark the mentions of a type, one of `ROWS`."""
+        return self.types[ROWS.index(mention_type)]
 
     def accuracy(self, candidates: Candidates = "mentions", mention_type: str = "all") -> PerHead:
         """Compute the accuracy of every attention head on the mentions that count, in percent.
@@ -128,8 +122,8 @@ class AntecedentJudgements:
         float array of shape (layer, head)
             NaN in a layer in which no mention counts.
         """
-        is_of_type = self.mentions[mention_type].to_numpy()
-        right = self.heads[candidates][..., is_of_type].sum(axis=-1)
+        is_of_type = self.of_type(mention_type)
+        right = self.heads[CANDIDATES.index(candidates)][..., is_of_type].sum(axis=-1)
         n_mentions = self.sees_antecedent[:, is_of_type].sum(axis=-1)  # [layer]
         return divide(100 * right, n_mentions[:, None])
 
@@ -150,15 +144,15 @@ class AntecedentJudgements:
         layer, head : int
             Indices from 0.
         """
-        if not self.mentions[mention_type].any():
+        if not self.of_type(mention_type).any():
             mention_type = "all"
-        n_right = self.heads[candidates][..., self.mentions[mention_type]].sum(axis=-1)
-        layer, head = np.unravel_index(n_right.argmax(), n_right.shape)
+        right = self.heads[CANDIDATES.index(candidates)][..., self.of_type(mention_type)]
+        layer, head = np.unravel_index(right.sum(axis=-1).argmax(), right.shape[:2])
         return int(layer), int(head)
 
     def sums(
         self,
-        values: Num[np.ndarray, " mention"] | Bool[np.ndarray, " mention"],
+        values: Shaped[np.ndarray, " mention"],
         mention_type: str,
         layer: int | None = None,
     ) -> tuple[Clusters, Clusters]:
@@ -180,27 +174,12 @@ class AntecedentJudgements:
         counts : array of shape (document,)
             Number of mentions.
         """
-        documents = self.mentions["document"].to_numpy()
-        counts = self._mentions_that_count(mention_type, layer)
+        counts = self.of_type(mention_type)
+        if layer is not None:
+            counts = counts & self.sees_antecedent[layer]
         by_mention = np.column_stack([np.where(counts, 100 * values, 0), counts])
-        totals, n_mentions = cluster_sums(by_mention, documents, np.unique(documents)).T
+        totals, n_mentions = cluster_sums(by_mention, self.document, np.unique(self.document)).T
         return totals, n_mentions
-
-    def mean_chance(self, candidates: Candidates, mention_type: str, layer: int) -> float:
-        """Compute the accuracy of random picks on the mentions that count, in percent."""
-        counts = self._mentions_that_count(mention_type, layer)
-        return 100 * self.chance[candidates][layer, counts].mean() if counts.any() else np.nan
-
-    def _mentions_that_count(
-        self, mention_type: str, layer: int | None
-    ) -> Bool[np.ndarray, " mention"]:
-        """Mark the mentions of a type, in a layer those that see an antecedent."""
-        is_of_type = self.mentions[mention_type].to_numpy()
-        return is_of_type if layer is None else is_of_type & self.sees_antecedent[layer]
-
-    def held_out(self) -> bool:
-        """Whether a head can be chosen on train and scored on dev."""
-        return {"train", "dev"} <= set(self.mentions["split"])
 
 
 def antecedents(store: Store) -> AntecedentJudgements:
@@ -218,11 +197,11 @@ def antecedents(store: Store) -> AntecedentJudgements:
     texts = progress(store, "antecedents", unit="document")
     arrays = cached(
         "antecedents",
-        lambda: evaluate_antecedents(texts).to_arrays(),
+        lambda: vars(evaluate_antecedents(texts)),
         inputs={"store": store.key},
         code=CODE,
     )
-    return AntecedentJudgements.from_arrays(arrays)
+    return AntecedentJudgements(**arrays)
 
 
 def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
@@ -246,10 +225,7 @@ def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
     InputError
         If no mention has an antecedent.
     """
-    tables = []
-    heads: dict[Candidates, list] = {candidates: [] for candidates in CANDIDATES}
-    chance: dict[Candidates, list] = {candidates: [] for candidates in CANDIDATES}
-    sees_antecedent = []
+    parts = defaultdict(list)
     for number, example in enumerate(examples):
         record = example.record
         links = read_links(record)
@@ -257,49 +233,54 @@ def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
         if not is_mention.any():  # the maps of a document without antecedents are not needed
             continue
         links = Links(*(values[is_mention] for values in links))
-        tables.append(_judge_rules(record, links).assign(document=cluster_of(record, number)))
+        parts["split"].append([record.get("split", "")] * len(links.word))
+        parts["document"].append([cluster_of(record, number)] * len(links.word))
+        types, rules = _judge_rules(record, links.mention.tolist())
+        parts["types"].append(types)
+        parts["rules"].append(rules)
         words = example.word_positions
         maps = example.attention[..., words, words]
         visible = example.visible_keys[:, words, words]
         seen = visible[:, links.query]  # [layer, mention, word]
-        sees_antecedent.append((seen & links.gold).any(axis=-1))
+        n_right = (seen & links.gold).sum(axis=-1)
+        parts["sees_antecedent"].append(n_right > 0)
         is_other_word = links.query[:, None] != np.arange(links.gold.shape[1])
-        for name, candidates in zip(CANDIDATES, (links.candidates, is_other_word), strict=True):
+        right = []
+        chance = []
+        for candidates in (links.candidates, is_other_word):  # in the order of `CANDIDATES`
             picked = picked_words(
                 maps, links.query, candidates=candidates, visible=visible[:, None]
             )
-            heads[name].append(is_right(picked, links))
-            n_right = (seen & links.gold).sum(axis=-1)
-            chance[name].append(divide(n_right, (seen & candidates).sum(axis=-1)))
-    if not tables:
+            right.append(is_right(picked, links))
+            chance.append(divide(n_right, (seen & candidates).sum(axis=-1)))
+        parts["heads"].append(right)
+        parts["chance"].append(chance)
+    if not parts:
         raise InputError(
             "no mention has an antecedent within its document; give documents in which coreference "
             "chains continue, and raise --max-tokens if documents are cut too early"
         )
-    table = pd.concat(tables, ignore_index=True)
-    table["document"], _ = pd.factorize(table["document"])
-    return AntecedentJudgements(
-        mentions=table,
-        heads={name: np.concatenate(parts, axis=-1) for name, parts in heads.items()},
-        sees_antecedent=np.concatenate(sees_antecedent, axis=-1),
-        chance={name: np.concatenate(parts, axis=-1) for name, parts in chance.items()},
-    )
+    arrays = {name: np.concatenate(values, axis=-1) for name, values in parts.items()}
+    arrays["document"], _ = pd.factorize(arrays["document"])
+    return AntecedentJudgements(**arrays)
 
 
-def _judge_rules(record: Record, links: Links) -> pd.DataFrame:
-    """Tabulate the types of the mentions that have an antecedent, and which rules find one."""
+def _judge_rules(
+    record: Record, indices: Sequence[int]
+) -> tuple[Bool[np.ndarray, "type mention"], Bool[np.ndarray, "rule mention"]]:
+    """Mark the types of some mentions of a document, and which rules find their antecedents."""
     mentions = document_mentions(record)
-    rows = []
-    for index in links.mention.tolist():
+    types = []
+    rules = []
+    for index in indices:
         mention = mentions[index]
-        row: dict[str, Any] = {"split": record.get("split", ""), "all": True}
-        row |= {mention_type: mention.type == mention_type for mention_type in MENTION_TYPES}
         picks = {system: select_antecedent(system, mentions, index) for system in SYSTEMS}
-        for system, pick in picks.items():
-            row[system] = pick is not None and mentions[pick].chain == mention.chain
-        row[UNMATCHED] = row["nominal"] and picks["head match"] is None
-        rows.append(row)
-    return pd.DataFrame(rows)
+        is_unmatched = mention.type == "nominal" and picks["head match"] is None
+        is_of_type = [mention.type == mention_type for mention_type in MENTION_TYPES]
+        types.append([True, *is_of_type, is_unmatched])
+        chains = [None if pick is None else mentions[pick].chain for pick in picks.values()]
+        rules.append([chain == mention.chain for chain in chains])
+    return np.array(types).T, np.array(rules).T
 
 
 def coreference_table(judgements: AntecedentJudgements) -> pd.DataFrame:
@@ -324,37 +305,36 @@ def coreference_table(judgements: AntecedentJudgements) -> pd.DataFrame:
         ``paper_accuracy``, and the accuracy ``chance`` of a random pick among the candidates that a
         mention sees in the head's layer.
     """
-    systems: list[tuple[str, Any]] = [(rule, "earlier mentions") for rule in SYSTEMS]
-    systems += [(HEAD, candidates) for candidates in CANDIDATES]
-    if judgements.held_out():
-        systems += [(HELD_OUT, candidates) for candidates in CANDIDATES]
-    paper = paper_table2().stack()
     rows = []
-    for (system, candidates), mention_type in product(systems, ROWS):
-        row = {"system": system, "head": "", "candidates": candidates, "type": mention_type}
-        chance = np.nan
-        if system in SYSTEMS:
-            totals, counts = judgements.sums(judgements.mentions[system].to_numpy(), mention_type)
-        else:
-            scored = judgements
-            best = judgements.best_head(candidates)
-            if system == HELD_OUT:
-                best = judgements.of_split("train").best_head(candidates, mention_type)
-                scored = judgements.of_split("dev")
-            row["head"] = head_label(*best)
-            totals, counts = scored.sums(scored.heads[candidates][best], mention_type, best[0])
-            chance = scored.mean_chance(candidates, mention_type, best[0])
-        row |= {"n": counts.sum(), **ratio(totals, counts).columns("accuracy")}
-        row["paper_accuracy"] = paper.get((system, mention_type), np.nan)
-        rows.append(row | {"chance": chance})
-    return pd.DataFrame(rows)
+    rules = zip(SYSTEMS, judgements.rules, strict=True)
+    for (rule, right), mention_type in product(rules, ROWS):
+        row = {"system": rule, "head": "", "candidates": EARLIER_MENTIONS, "type": mention_type}
+        rows.append(row | _accuracy(*judgements.sums(right, mention_type)))
+    choices = [(HEAD, judgements, judgements)]
+    if judgements.held_out():
+        choices.append((HELD_OUT, judgements.of_split("train"), judgements.of_split("dev")))
+    for (system, train, dev), candidates, mention_type in product(choices, CANDIDATES, ROWS):
+        layer, head = train.best_head(candidates, "all" if system == HEAD else mention_type)
+        row = {"system": system, "head": head_label(layer, head)}
+        row |= {"candidates": candidates, "type": mention_type}
+        index = CANDIDATES.index(candidates)
+        row |= _accuracy(*dev.sums(dev.heads[index, layer, head], mention_type, layer))
+        chance, n_mentions = dev.sums(dev.chance[index, layer], mention_type, layer)
+        rows.append(row | {"chance": float(divide(chance.sum(), n_mentions.sum()))})
+    in_paper = paper_table2().stack().rename("paper_accuracy")
+    return pd.DataFrame(rows).join(in_paper, on=["system", "type"])
+
+
+def _accuracy(totals: Clusters, counts: Clusters) -> dict[str, Real]:
+    """Name the columns of an accuracy, from `AntecedentJudgements.sums`."""
+    return {"n": counts.sum(), **ratio(totals, counts).columns("accuracy")}
 
 
 def coreference_held_out(judgements: AntecedentJudgements) -> pd.DataFrame:
     """Compute the margin over each rule of the head that is best on train, on the dev documents.
 
-    The head is the one that is best on all mentions, as in the paper, or the one that is best on
-    the type of mention (``chosen_for``).  Head and rule are paired in the interval of the margin.
+    The head is the one that is best on all mentions, as in the paper.  Head and rule are paired in
+    the interval of the margin.
 
     Parameters
     ----------
@@ -373,25 +353,19 @@ def coreference_held_out(judgements: AntecedentJudgements) -> pd.DataFrame:
         return pd.DataFrame(columns=HELD_OUT_COLUMNS)
     train = judgements.of_split("train")
     dev = judgements.of_split("dev")
-    margins = {mention_type: {mention_type: 1} for mention_type in ROWS} | COMBINATIONS
+    weights_of_types = {name: {name: 1} for name in ROWS} | COMBINATIONS
     rows = []
-    for candidates, rule, chosen_for in product(CANDIDATES, SYSTEMS, CHOSEN_FOR):
-        sums = {}
-        heads = {}
-        for mention_type in ROWS:
-            chosen_type = "all" if chosen_for == ALL_MENTIONS else mention_type
-            best = train.best_head(candidates, chosen_type)
-            heads[mention_type] = head_label(*best)
-            lead = dev.heads[candidates][best].astype(int) - dev.mentions[rule].to_numpy()
-            sums[mention_type] = dev.sums(lead, mention_type, best[0])
-        for name, weights in margins.items():
-            by_type = np.array([sums[mention_type] for mention_type in weights])
-            totals, counts = by_type.transpose(1, 2, 0)  # each [document, type]
-            margin = weighted_ratios(totals, counts, list(weights.values()))
-            labels = dict.fromkeys(heads[mention_type] for mention_type in weights)
-            row = {"candidates": candidates, "chosen_for": chosen_for, "head": ", ".join(labels)}
-            row |= {"type": name, "against": rule, "n": counts.sum(axis=0).max()}
-            rows.append(row | margin.columns("margin", df=True))
+    for candidates, rule, row_type in product(CANDIDATES, SYSTEMS, weights_of_types):
+        layer, head = train.best_head(candidates)
+        head_right = dev.heads[CANDIDATES.index(candidates), layer, head].astype(int)
+        lead = head_right - dev.rules[list(SYSTEMS).index(rule)]
+        weights = weights_of_types[row_type]
+        sums = np.array([dev.sums(lead, mention_type, layer) for mention_type in weights])
+        totals, counts = sums.transpose(1, 2, 0)  # each [document, type]
+        margin = weighted_ratios(totals, counts, list(weights.values()))
+        row = {"candidates": candidates, "head": head_label(layer, head), "type": row_type}
+        row |= {"against": rule, "n": counts.sum(axis=0).max()}
+        rows.append(row | margin.columns("margin", df=True))
     return pd.DataFrame(rows)
 
 

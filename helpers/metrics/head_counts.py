@@ -23,12 +23,7 @@ from helpers.errors import InputError
 from helpers.metrics import CODE
 from helpers.metrics.heads import DIRECTIONS, is_right, picked_words, sees_answer
 from helpers.metrics.reference import ALL
-from helpers.metrics.statistics import (
-    Clusters,
-    Whole,
-    cluster_sums,
-    divide,
-)
+from helpers.metrics.statistics import Clusters, Whole, cluster_sums, divide
 from helpers.store.store import Example, Store
 
 OFFSETS = np.array([-5, -4, -3, -2, -1, 1, 2, 3, 4, 5])
@@ -60,9 +55,9 @@ class HeadCounts:
         Number of these words whose syntactic head stands at each of `OFFSETS`.
     right : int array of shape (row, direction, layer, head)
         Number of words whose syntactic head the attention head picks.
-    right_with_special : int array of shape (article, direction, layer, head)
-        The same for all words of each article, of any split, if special tokens can be picked as
-        well (footnote 2).
+    right_with_special : int array of shape (direction, layer, head)
+        The same for all words of the treebank, if special tokens can be picked as well
+        (footnote 2).
     """
 
     names: tuple[str, ...]
@@ -73,7 +68,7 @@ class HeadCounts:
     visible_total: UInt16[np.ndarray, "row direction layer"]
     offset_right: UInt16[np.ndarray, "row direction layer offset"]
     right: UInt16[np.ndarray, "row direction layer head"]
-    right_with_special: Int[np.ndarray, "article direction layer head"]
+    right_with_special: Int[np.ndarray, "direction layer head"]
 
     def of_split(self, split: str) -> HeadCounts:
         """Select the rows of a split, "train" or "dev".
@@ -83,17 +78,16 @@ class HeadCounts:
         InputError
             If the treebank has no sentence of the split.
         """
-        is_in_split = self.split == split
-        if not is_in_split.any():
+        rows = self.split == split
+        if not rows.any():
             raise InputError(
                 f"the treebank has no {split} sentences, but heads are chosen on train and scored "
                 "on dev; give a treebank with both (TRAIN,DEV), more sentences (--sentences), or "
                 "more tokens for long ones (--max-tokens)"
             )
-        by_row = (
-            "split", "article", "relation", "total", "visible_total", "offset_right", "right",
-        )  # fmt: skip
-        return replace(self, **{name: getattr(self, name)[is_in_split] for name in by_row})
+        of_all = ("names", "right_with_special")
+        by_row = {name: values for name, values in vars(self).items() if name not in of_all}
+        return replace(self, **{name: values[rows] for name, values in by_row.items()})
 
     def by_article(self, values: Num[np.ndarray, "row ..."], relation: str) -> Clusters:
         """Sum values over the rows of a relation, for each article.
@@ -155,14 +149,9 @@ class HeadCounts:
         """
         return self._percent_right(self.right, relation, minimum)
 
-    def offset_accuracy(
-        self, relation: str, *, minimum: int = 1
-    ) -> Float[np.ndarray, "direction layer offset"]:
-        """Compute the accuracy of each of `OFFSETS` on the words that count, in percent.
-
-        The parameters are those of `accuracy`.
-        """
-        return self._percent_right(self.offset_right, relation, minimum)
+    def offset_accuracy(self, relation: str) -> Float[np.ndarray, "direction layer offset"]:
+        """Compute the accuracy of each of `OFFSETS` on the words that count, in percent."""
+        return self._percent_right(self.offset_right, relation, 1)
 
     def _percent_right(
         self, right: UInt16[np.ndarray, "row direction layer _"], relation: str, minimum: int
@@ -187,10 +176,21 @@ class HeadCounts:
         right, total : array of shape (article,)
             Their ratio is the accuracy in percent.
         """
-        direction, layer, _ = head
         right = self.by_article(self.right[:, *head], relation)
-        total = self.by_article(self.visible_total[:, direction, layer], relation)
+        total = self.by_article(self.visible_total[:, *head[:2]], relation)
         return 100 * right, total
+
+    def leads_of_head(
+        self, relation: str, head: Sequence[Whole], offset: Whole
+    ) -> tuple[Clusters, Clusters]:
+        """Sum by how much a head leads an offset, times 100, and the words, for each article.
+
+        As `right_of_head`; ``offset`` is one of `OFFSETS`, and the ratio is the margin of the head
+        in percentage points.
+        """
+        right, total = self.right_of_head(relation, head)
+        at_offset = self.offset_right[:, *head[:2], OFFSETS.tolist().index(offset)]
+        return right - 100 * self.by_article(at_offset, relation), total
 
 
 def head_counts(store: Store) -> HeadCounts:
@@ -232,79 +232,55 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
     InputError
         If no text has syntactic heads or pairs.
     """
-    with_special = defaultdict(int)  # by article
+    right_with_special: Any = 0
     parts = defaultdict(list)
     for number, example in enumerate(examples):
         record = example.record
         if "words" not in record:  # a text of tokens has no annotation
             continue
         links = read_links(record)
-        right, right_with_special = _right_picks(example, links)
-        relations = links.relation
-        names = [ALL, *np.unique(relations).tolist()]
+        right, right_too = _right_picks(example, links)
+        right_with_special += right_too.sum(axis=-1)
         at_offset = is_right(links.query + OFFSETS[:, None], links)  # [offset, link]
         counts = links_that_count(example, links)  # [direction, layer, link]
-        article = cluster_of(record, number)
-        with_special[article] += right_with_special.sum(axis=-1)
-        rows = {
-            "split": [record.get("split", "")] * len(names),
-            "article": [article] * len(names),
-            "relation": names,
-            "total": _sum_by_relation(np.ones(len(relations), bool), relations),
-            "visible_total": _sum_by_relation(counts, relations),
-            "offset_right": _sum_by_relation(counts[:, :, None] & at_offset, relations),
-            "right": _sum_by_relation(right, relations),
+        marks = {
+            "total": np.ones(len(links.word), bool),
+            "visible_total": counts,
+            "offset_right": counts[:, :, None] & at_offset,
+            "right": right,
         }
-        for name, values in rows.items():
-            parts[name].append(np.asarray(values))
-    columns = {name: np.concatenate(values) for name, values in parts.items()}
+        relations = np.unique(links.relation)
+        is_of_row = np.vstack([marks["total"], links.relation == relations[:, None]])
+        for name, values in marks.items():
+            by_row = values @ is_of_row.T.astype(np.float32)  # [..., row]
+            parts[name].append(np.moveaxis(by_row, -1, 0).astype(np.uint16))
+        parts["relation"].append([ALL, *relations])
+        parts["article"].append([cluster_of(record, number)] * len(is_of_row))
+        parts["split"].append([record.get("split", "")] * len(is_of_row))
+    columns: dict[str, Any] = {name: np.concatenate(values) for name, values in parts.items()}
     if not columns or not columns["total"].any():
         raise InputError(
             "the texts have no syntactic heads and no pairs; give a treebank, or records with pairs"
         )
     columns["article"], _ = pd.factorize(columns["article"])
     columns["relation"], names = pd.factorize(columns["relation"])
-    by_article = np.stack(list(with_special.values()))
-    return HeadCounts(names=tuple(names), right_with_special=by_article, **columns)
-
-
-def syntactic_heads(example: Example) -> Int[np.ndarray, " word"]:
-    """Read the syntactic head of each word, from 0; -1 for the root.
-
-    Parameters
-    ----------
-    example : Example
-        A sentence of a treebank.
-
-    Returns
-    -------
-    int array of shape (word,)
-
-    Raises
-    ------
-    InputError
-        If the record has no syntactic heads.
-    """
-    if "heads" not in example.record:
-        raise InputError(
-            f"example {example.index} has no syntactic heads; give the store of a treebank"
-        )
-    return np.asarray(example.record["heads"]) - 1
+    return HeadCounts(names=tuple(names), right_with_special=right_with_special, **columns)
 
 
 def _right_picks(
     example: Example, links: Links
 ) -> Bool[np.ndarray, "candidates direction layer head link"]:
     """Mark the links that each head gets right among words, and among special tokens, too."""
-    words = example.word_positions
+    first = example.word_positions.start
+    queries = links.query + first
     right = []
-    for allowed in (words, slice(None)):
-        maps = example.attention[..., allowed, allowed]
-        visible = example.visible_keys[:, None, allowed, allowed]
-        first = 0 if allowed == words else words.start  # position of the first word
+    for allowed in (example.is_word, np.ones(len(example), bool)):
+        candidates = np.broadcast_to(allowed, (len(queries), len(example)))
         for direction in DIRECTIONS:
-            queries = links.query + first
-            picked = picked_words(maps, queries, direction=direction, visible=visible)
+            picked = picked_words(
+                example.attention, queries, direction=direction, candidates=candidates,
+                visible=example.visible_keys[:, None],
+            )  # fmt: skip
             right.append(is_right(picked - first, links))
     return np.reshape(right, (2, len(DIRECTIONS), *right[0].shape))
 
@@ -315,12 +291,3 @@ def links_that_count(example: Example, links: Links) -> Bool[np.ndarray, "direct
     visible = example.visible_keys[:, words, words]
     by_direction = [sees_answer(links, visible, direction) for direction in DIRECTIONS]
     return np.stack(by_direction) | links.is_root
-
-
-def _sum_by_relation(
-    marks: Bool[np.ndarray, "*predictor link"], relations: Shaped[np.ndarray, " link"]
-) -> UInt16[np.ndarray, "relation ..."]:
-    """Count the marked links in all, and by relation in alphabetical order."""
-    by_link = np.moveaxis(marks, -1, 0)
-    by_relation = cluster_sums(by_link, relations, np.unique(relations))
-    return np.concatenate([by_link.sum(axis=0)[None], by_relation]).astype(np.uint16)

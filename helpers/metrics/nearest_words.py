@@ -11,9 +11,10 @@ head can be picked in the layer and direction of the relation's head count, for 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable
 from itertools import product
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -22,7 +23,7 @@ from jaxtyping import Bool, Int, Shaped
 from helpers.data.links import Links, read_links
 from helpers.data.records import cluster_of
 from helpers.metrics.head_counts import links_that_count
-from helpers.metrics.heads import DIRECTIONS, is_right, parse_head, picked_words
+from helpers.metrics.heads import head_indices, is_right, picked_words, rows_by_dependent
 from helpers.metrics.reference import ALL, EVERY_RELATION
 from helpers.metrics.statistics import Estimate, ratio, weighted_ratios
 from helpers.store.store import Example
@@ -39,16 +40,6 @@ FAR_PARENTS = "heads minus nearest words, far parents"
 SHARE_AHEAD = "share of relations whose head is ahead of the nearest word"
 RULE_COLUMNS = ["nearest_class", "nearest_side"]
 WORD_COLUMNS = ["relation", "article", "distance", *PREDICTORS, "has_nearest", "head_to_nearest"]
-
-
-class _Heads(NamedTuple):
-    """The head of each relation: layer, head and direction from 0, and its fixed offset."""
-
-    relations: Shaped[np.ndarray, " row"]
-    layers: Int[np.ndarray, " row"]
-    heads: Int[np.ndarray, " row"]
-    directions: Int[np.ndarray, " row"]
-    offsets: Int[np.ndarray, " row"]
 
 
 def nearest_word(
@@ -99,17 +90,15 @@ def choose_rules(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.Data
         The table with ``nearest_class`` and ``nearest_side``; both are empty if no word of train
         has a tag.
     """
-    heads = _heads_of_relations(held_out)
-    n_right: dict[Rule, Int[np.ndarray, " row"]] = {}
+    n_right: defaultdict[Rule, Any] = defaultdict(int)  # by relation
     for example in examples:
         if example.record.get("split") != "train":
             continue
         links = read_links(example.record)
         tags = _tags(example)
-        counts = _links_of_rows(example, links, heads).astype(int)
+        counts = _links_of_rows(example, links, held_out).astype(int)
         for rule in product(sorted(set(tags) - {None}), SIDES):
-            is_found = _finds_parent(nearest_word(tags, *rule), links)
-            n_right[rule] = n_right.get(rule, 0) + counts @ is_found
+            n_right[rule] += counts @ _finds_parent(nearest_word(tags, *rule), links)
     rules = sorted(n_right)  # of equal rules, the first in the alphabet counts
     best: list[Any] = [(None, None)] * len(held_out)
     if rules:
@@ -138,64 +127,44 @@ def judge_words(examples: Iterable[Example], rules: pd.DataFrame) -> pd.DataFram
         ``nearest`` word, whether there ``has_nearest`` a nearest word, and whether the head picks
         it, ``head_to_nearest``.  The last three are NaN without rules, because no word has a tag.
     """
-    heads = _heads_of_relations(rules)
-    classes_and_sides = list(rules[RULE_COLUMNS].dropna().itertuples(index=False, name=None))
     parts = [pd.DataFrame(columns=WORD_COLUMNS)]
     for number, example in enumerate(examples):
-        if example.record.get("split") != "dev":
-            continue
-        links = read_links(example.record)
-        counts = _links_of_rows(example, links, heads)
-        values = _judge(example, links, heads, classes_and_sides)
-        sentence = pd.DataFrame({name: marks[counts] for name, marks in values.items()})
-        relations = np.repeat(heads.relations, counts.sum(axis=1))
-        parts.append(
-            sentence.assign(relation=relations, article=cluster_of(example.record, number))
-        )
+        if example.record.get("split") == "dev":
+            article = cluster_of(example.record, number)
+            parts.append(_judge(example, rules).assign(article=article))
     words = pd.concat(parts, ignore_index=True)
     return words.astype(dict.fromkeys(WORD_COLUMNS[2:], float))
 
 
-def _judge(
-    example: Example, links: Links, heads: _Heads, rules: Sequence[Rule]
-) -> dict[str, Shaped[np.ndarray, "row link"]]:
-    """Let the head, the offset and the rule of each relation answer every link of a sentence."""
+def _judge(example: Example, rules: pd.DataFrame) -> pd.DataFrame:
+    """Let the head, the offset and the rule of each relation answer its links in a sentence."""
+    links = read_links(example.record)
+    directions, layers, heads = head_indices(rules)
     words = example.word_positions
-    maps = example.stored_attention[heads.layers, heads.heads][:, words, words]
-    visible = example.visible_keys[heads.layers][:, words, words]
     # Rows of the maps are those of dependents, whichever direction a head is read in.
-    is_column = (heads.directions == 1)[:, None, None]
-    maps = np.where(is_column, maps.swapaxes(1, 2), maps).astype(np.float32)
-    visible = np.where(is_column, visible.swapaxes(1, 2), visible)
-    picked = picked_words(maps, links.query, visible=visible)  # [row, link]
-    n_words = links.gold.shape[1]
-    distances = np.abs(links.word[:, None] - np.arange(n_words))
-    to_parent = np.where(links.gold, distances, n_words).min(axis=1)
-    values = dict.fromkeys(WORD_COLUMNS[2:], np.full(picked.shape, np.nan))
-    values["distance"] = np.broadcast_to(np.where(links.is_root, 0, to_parent), picked.shape)
-    values["head"] = is_right(picked, links)
-    values["offset"] = is_right(links.query + heads.offsets[:, None], links)
-    if rules:
-        nearest = np.array([nearest_word(_tags(example), *rule) for rule in rules])  # [row, word]
-        to_nearest = nearest[:, links.word]
-        values["nearest"] = _finds_parent(nearest, links)
-        values["has_nearest"] = to_nearest != links.word
+    maps = rows_by_dependent(example.stored_attention[layers, heads][:, words, words], directions)
+    visible = rows_by_dependent(example.visible_keys[layers][:, words, words], directions)
+    picked = picked_words(maps.astype(np.float32), links.query, visible=visible)  # [row, link]
+    distances = np.abs(links.word[:, None] - np.arange(links.gold.shape[1]))
+    to_parent = np.where(links.gold, distances, np.inf).min(axis=1)
+    columns = {
+        "distance": np.where(links.is_root, 0, to_parent),
+        "head": is_right(picked, links),
+        "offset": is_right(links.query + rules["baseline_offset"].to_numpy(int)[:, None], links),
+        **dict.fromkeys(("nearest", "has_nearest", "head_to_nearest"), np.float64(np.nan)),
+    }
+    chosen_rules = rules[RULE_COLUMNS].dropna().to_numpy()
+    if len(chosen_rules):
+        nearest = np.array([nearest_word(_tags(example), *rule) for rule in chosen_rules])
+        to_nearest = nearest[:, links.word]  # [row, link]
+        has_nearest = to_nearest != links.word
         picks_nearest = (picked == to_nearest) & (picked != links.query)
-        values["head_to_nearest"] = picks_nearest & values["has_nearest"]
-    return values
-
-
-def _heads_of_relations(held_out: pd.DataFrame) -> _Heads:
-    """Read the head of each row of the table."""
-    labels = [parse_head(label) for label in held_out["head"]]
-    layers, heads = np.array(labels, int).reshape(-1, 2).T
-    return _Heads(
-        relations=held_out["relation"].to_numpy(object),
-        layers=layers,
-        heads=heads,
-        directions=np.array([DIRECTIONS.index(name) for name in held_out["direction"]], int),
-        offsets=held_out["baseline_offset"].to_numpy(int),
-    )
+        columns["nearest"] = _finds_parent(nearest, links)
+        columns["has_nearest"] = has_nearest
+        columns["head_to_nearest"] = picks_nearest & has_nearest
+    counts = _links_of_rows(example, links, rules)
+    values = {name: np.broadcast_to(marks, counts.shape)[counts] for name, marks in columns.items()}
+    return pd.DataFrame(values).assign(relation=rules["relation"].repeat(counts.sum(axis=1)).array)
 
 
 def _tags(example: Example) -> Shaped[np.ndarray, " word"]:
@@ -204,12 +173,14 @@ def _tags(example: Example) -> Shaped[np.ndarray, " word"]:
     return np.asarray(record.get("tags") or [None] * len(record["words"]), dtype=object)
 
 
-def _links_of_rows(example: Example, links: Links, heads: _Heads) -> Bool[np.ndarray, "row link"]:
+def _links_of_rows(
+    example: Example, links: Links, held_out: pd.DataFrame
+) -> Bool[np.ndarray, "row link"]:
     """Mark the links of each row's relation that count in the layer and direction of its head."""
-    counts = links_that_count(example, links)  # [direction, layer, link]
-    relations = heads.relations[:, None]
+    directions, layers, _ = head_indices(held_out)
+    relations = held_out["relation"].to_numpy(object)[:, None]
     is_of_relation = (links.relation == relations) | (relations == ALL)
-    return counts[heads.directions, heads.layers] & is_of_relation
+    return links_that_count(example, links)[directions, layers] & is_of_relation
 
 
 def _finds_parent(
