@@ -10,180 +10,51 @@ that are possible for a mention.  Two mentions agree if every attribute has a va
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool
 
-from helpers.cache import cached
 from helpers.data.links import NO_MENTION, Links, ordered_mentions, read_links
-from helpers.data.records import Record, cluster_of
-from helpers.errors import InputError
-from helpers.metrics import CODE
-from helpers.metrics.heads import PerHead, head_label, is_right, picked_words
+from helpers.data.records import Record
+from helpers.metrics.head_counts import HeadCounts, cached_counts, count_rows, join_rows
+from helpers.metrics.heads import head_label, is_right, picked_words
 from helpers.metrics.reference import HERE, paper_table2
-from helpers.metrics.statistics import (
-    Clusters,
-    Real,
-    cluster_sums,
-    divide,
-    ratio,
-    weighted_ratios,
-)
+from helpers.metrics.statistics import Real, ratio, weighted_ratios
 from helpers.progress import progress
 from helpers.store.store import Example, Store
 
 # Words that a head can pick: head words of all other mentions, or all other words.
 Candidates = Literal["mentions", "words"]
+CANDIDATES: tuple[Candidates, ...] = get_args(Candidates)
 Attributes = Mapping[str, str]  # by the name of the attribute
 
-CANDIDATES: tuple[Candidates, ...] = get_args(Candidates)
 MENTION_TYPES = ("pronoun", "proper", "nominal")  # columns of Table 2
 UNKNOWN = "unknown"  # the type of a mention whose head word has no tag
 # By the head word's tag; any other tag makes a mention nominal.
 TYPES_BY_TAG = {"PRON": "pronoun", "PROPN": "proper", None: UNKNOWN, "_": UNKNOWN}
 UNMATCHED = "nominal without match"  # no earlier mention has the same head word
-ROWS = ("all", *MENTION_TYPES, UNMATCHED)
+TYPES = ("all", *MENTION_TYPES, UNMATCHED)
 # Margins that are weighted sums over types.  The paper does not print the shares of its types: they
 # are those with which the columns of Table 2 give its first column.
 COMBINATIONS = {
     "nominal minus all": {"nominal": 1, "all": -1},
     "paper's mix of types": {"pronoun": 0.48, "proper": 0.32, "nominal": 0.20},
 }
-EARLIER_MENTIONS = "earlier mentions"  # the candidates of rules
-HELD_OUT_COLUMNS = ["candidates", "head", "type", "against", "n", "margin"]  # and its interval
+HELD_OUT_COLUMNS = [
+    "candidates", "head", "type", "against", "n", "margin", "margin_low", "margin_high",
+    "margin_df",
+]  # fmt: skip
 HEAD = "head"
 HELD_OUT = "head of the type (chosen on train, scored on dev)"
 
 
-@dataclass(frozen=True)
-class AntecedentJudgements:
-    """For each mention that has an antecedent, which systems pick a right one.
-
-    Attributes
-    ----------
-    split : array of shape (mention,)
-        Split of the document: "train", "dev" or "".
-    document : int array of shape (mention,)
-        Number of the document.
-    types : bool array of shape (type, mention)
-        Whether the mention is of each of `ROWS`.
-    rules : bool array of shape (rule, mention)
-        Whether each of `SYSTEMS` selects an antecedent.
-    heads : bool array of shape (candidates, layer, head, mention)
-        Whether the attention head picks an antecedent, for each of `CANDIDATES`.
-    sees_antecedent : bool array of shape (layer, mention)
-        Whether the mention sees the head word of an antecedent in the layer, and therefore counts.
-    chance : float array of shape (candidates, layer, mention)
-        The share of antecedents among the candidates that the mention sees, which is the
-        probability that a random pick is right.
-    """
-
-    split: Shaped[np.ndarray, " mention"]
-    document: Int[np.ndarray, " mention"]
-    types: Bool[np.ndarray, "type mention"]
-    rules: Bool[np.ndarray, "rule mention"]
-    heads: Bool[np.ndarray, "candidates layer head mention"]
-    sees_antecedent: Bool[np.ndarray, "layer mention"]
-    chance: Float[np.ndarray, "candidates layer mention"]
-
-    def of_split(self, split: str) -> AntecedentJudgements:
-        """Select the mentions of the documents of a split, "train" or "dev"."""
-        is_in_split = self.split == split
-        arrays = {name: values[..., is_in_split] for name, values in vars(self).items()}
-        return AntecedentJudgements(**arrays)
-
-    def held_out(self) -> bool:
-        """Whether a head can be chosen on train and scored on dev."""
-        return {"train", "dev"} <= set(self.split)
-
-    def of_type(self, mention_type: str) -> Bool[np.ndarray, " mention"]:
-        """Mark the mentions of a type, one of `ROWS`."""
-        return self.types[ROWS.index(mention_type)]
-
-    def accuracy(self, candidates: Candidates = "mentions", mention_type: str = "all") -> PerHead:
-        """Compute the accuracy of every attention head on the mentions that count, in percent.
-
-        Parameters
-        ----------
-        candidates : {"mentions", "words"}
-            Words that a head can pick.
-        mention_type : str
-            One of `ROWS`, of which there are mentions.
-
-        Returns
-        -------
-        float array of shape (layer, head)
-            NaN in a layer in which no mention counts.
-        """
-        is_of_type = self.of_type(mention_type)
-        right = self.heads[CANDIDATES.index(candidates)][..., is_of_type].sum(axis=-1)
-        n_mentions = self.sees_antecedent[:, is_of_type].sum(axis=-1)  # [layer]
-        return divide(100 * right, n_mentions[:, None])
-
-    def best_head(
-        self, candidates: Candidates = "mentions", mention_type: str = "all"
-    ) -> tuple[int, int]:
-        """Find the attention head that picks most antecedents of a type of mention.
-
-        Parameters
-        ----------
-        candidates : {"mentions", "words"}
-            Words that a head can pick.
-        mention_type : str
-            One of `ROWS`.  The head for a type without mentions is chosen on mentions of all types.
-
-        Returns
-        -------
-        layer, head : int
-            Indices from 0.
-        """
-        if not self.of_type(mention_type).any():
-            mention_type = "all"
-        right = self.heads[CANDIDATES.index(candidates)][..., self.of_type(mention_type)]
-        layer, head = np.unravel_index(right.sum(axis=-1).argmax(), right.shape[:2])
-        return int(layer), int(head)
-
-    def sums(
-        self,
-        values: Shaped[np.ndarray, " mention"],
-        mention_type: str,
-        layer: int | None = None,
-    ) -> tuple[Clusters, Clusters]:
-        """Sum a value of each mention over documents: the input of an interval over documents.
-
-        Parameters
-        ----------
-        values : array of shape (mention,)
-            For example whether a system is right.
-        mention_type : str
-            One of `ROWS`.
-        layer : int, optional
-            The layer in which mentions must see an antecedent.  By default all mentions count.
-
-        Returns
-        -------
-        totals : array of shape (document,)
-            Sums of the values, times 100 for percentages.
-        counts : array of shape (document,)
-            Number of mentions.
-        """
-        counts = self.of_type(mention_type)
-        if layer is not None:
-            counts = counts & self.sees_antecedent[layer]
-        by_mention = np.column_stack([np.where(counts, 100 * values, 0), counts])
-        totals, n_mentions = cluster_sums(by_mention, self.document, np.unique(self.document)).T
-        return totals, n_mentions
-
-
-def antecedents(store: Store) -> AntecedentJudgements:
-    """Let every attention head and rule pick an antecedent for each mention of a store, once (4.3).
+def antecedents(store: Store) -> dict[Candidates, HeadCounts]:
+    """Let every attention head pick an antecedent for each mention of a store, once (4.3).
 
     Parameters
     ----------
@@ -192,20 +63,20 @@ def antecedents(store: Store) -> AntecedentJudgements:
 
     Returns
     -------
-    AntecedentJudgements
+    dict of str to HeadCounts
+        What `count_antecedents` returns for each set of candidates.
     """
-    texts = progress(store, "antecedents", unit="document")
-    arrays = cached(
-        "antecedents",
-        lambda: vars(evaluate_antecedents(texts)),
-        inputs={"store": store.key},
-        code=CODE,
-    )
-    return AntecedentJudgements(**arrays)
+    counts: dict[Candidates, HeadCounts] = {}
+    for candidates in CANDIDATES:
+        documents = progress(store, f"antecedents among {candidates}", unit="document")
+        compute = partial(count_antecedents, documents, candidates)
+        inputs = {"store": store.key, "candidates": candidates}
+        counts[candidates] = cached_counts("antecedents", compute, inputs)
+    return counts
 
 
-def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
-    """Let every attention head and every rule pick an antecedent for every mention that has one.
+def count_antecedents(examples: Iterable[Example], candidates: Candidates) -> HeadCounts:
+    """Count the mentions for which every attention head picks an antecedent.
 
     A head picks the candidate that the mention's head word attends to most.  It is right if that is
     the head word of an earlier mention of the same chain.  The mention's own head word, special
@@ -215,75 +86,114 @@ def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
     ----------
     examples : iterable of Example
         Word-level maps of coreference documents, such as ``Study().coreference_store()``.
+    candidates : {"mentions", "words"}
+        Words that a head can pick.
 
     Returns
     -------
-    AntecedentJudgements
+    HeadCounts
+        A row for each document and each of `TYPES`.  A mention counts in the layers in which it
+        sees the head word of an antecedent.  The rivals are each of `RULES` and, last, chance: the
+        share of antecedents among the candidates that the mention sees, which is the probability
+        that a random pick is right.
 
     Raises
     ------
     InputError
         If no mention has an antecedent.
     """
-    parts = defaultdict(list)
+    parts = []
     for number, example in enumerate(examples):
-        record = example.record
-        links = read_links(record)
-        is_mention = links.mention != NO_MENTION
-        if not is_mention.any():  # the maps of a document without antecedents are not needed
+        links, types, rules = _judge_rules(example.record)
+        if not len(links.word):  # the maps of a document without antecedents are not needed
             continue
-        links = Links(*(values[is_mention] for values in links))
-        parts["split"].append([record.get("split", "")] * len(links.word))
-        parts["document"].append([cluster_of(record, number)] * len(links.word))
-        types, rules = _judge_rules(record, links.mention.tolist())
-        parts["types"].append(types)
-        parts["rules"].append(rules)
         words = example.word_positions
         maps = example.attention[..., words, words]
         visible = example.visible_keys[:, words, words]
+        allowed = links.candidates
+        if candidates == "words":
+            allowed = links.query[:, None] != np.arange(links.gold.shape[1])
+        picked = picked_words(maps, links.query, candidates=allowed, visible=visible[:, None])
         seen = visible[:, links.query]  # [layer, mention, word]
-        n_right = (seen & links.gold).sum(axis=-1)
-        parts["sees_antecedent"].append(n_right > 0)
-        is_other_word = links.query[:, None] != np.arange(links.gold.shape[1])
-        right = []
-        chance = []
-        for candidates in (links.candidates, is_other_word):  # in the order of `CANDIDATES`
-            picked = picked_words(
-                maps, links.query, candidates=candidates, visible=visible[:, None]
-            )
-            right.append(is_right(picked, links))
-            chance.append(divide(n_right, (seen & candidates).sum(axis=-1)))
-        parts["heads"].append(right)
-        parts["chance"].append(chance)
-    if not parts:
-        raise InputError(
-            "no mention has an antecedent within its document; give documents in which coreference "
-            "chains continue, and raise --max-tokens if documents are cut too early"
+        n_right = (seen & links.gold).sum(axis=-1)  # [layer, mention]
+        counts = n_right > 0
+        chance = n_right / np.maximum((seen & allowed).sum(axis=-1), 1)
+        rivals = np.concatenate([counts[:, None] & rules, chance[:, None]], axis=1)
+        marks = {"counts": counts, "rival_right": rivals, "right": is_right(picked, links)}
+        one_direction = {name: values[None] for name, values in marks.items()}
+        parts.append(count_rows(example.record, number, types, **one_direction))
+    return join_rows(parts)
+
+
+def count_rules(records: Iterable[Record]) -> HeadCounts:
+    """Count the mentions for which each of `RULES` selects an antecedent.
+
+    As `count_antecedents`, with the rules in place of the heads of one layer.  A rule sees all
+    mentions, and has no rivals.
+    """
+    parts = []
+    for number, record in enumerate(records):
+        _, types, rules = _judge_rules(record)
+        right = rules[None, None]  # [direction, layer, rule, mention]
+        all_count = np.ones_like(right[:, :, 0])
+        no_rivals = right[:, :, :0]
+        parts.append(
+            count_rows(record, number, types, counts=all_count, rival_right=no_rivals, right=right)
         )
-    arrays = {name: np.concatenate(values, axis=-1) for name, values in parts.items()}
-    arrays["document"], _ = pd.factorize(arrays["document"])
-    return AntecedentJudgements(**arrays)
+    return join_rows(parts)
 
 
 def _judge_rules(
-    record: Record, indices: Sequence[int]
-) -> tuple[Bool[np.ndarray, "type mention"], Bool[np.ndarray, "rule mention"]]:
-    """Mark the types of some mentions of a document, and which rules find their antecedents."""
-    mentions = document_mentions(record)
+    record: Record,
+) -> tuple[Links, dict[str, Bool[np.ndarray, " mention"]], Bool[np.ndarray, "rule mention"]]:
+    """Read the mentions that have an antecedent: links, marks by type, and which rules find one."""
+    links = read_links(record)
+    is_mention = links.mention != NO_MENTION
+    links = Links(*(values[is_mention] for values in links))
+    mentions = document_mentions(record) if is_mention.any() else []
     types = []
-    rules = []
-    for index in indices:
-        mention = mentions[index]
-        picks = {system: select_antecedent(system, mentions, index) for system in SYSTEMS}
-        is_unmatched = mention.type == "nominal" and picks["head match"] is None
-        is_of_type = [mention.type == mention_type for mention_type in MENTION_TYPES]
-        types.append([True, *is_of_type, is_unmatched])
-        chains = [None if pick is None else mentions[pick].chain for pick in picks.values()]
-        rules.append([chain == mention.chain for chain in chains])
-    return np.array(types).T, np.array(rules).T
+    has_match = []
+    finds = []
+    for index in links.mention.tolist():
+        picks = {rule: select_antecedent(rule, mentions, index) for rule in RULES}
+        chains = [pick.chain if pick else None for pick in picks.values()]
+        finds.append([chain == mentions[index].chain for chain in chains])
+        has_match.append(picks["head match"] is not None)
+        types.append(mentions[index].type)
+    is_of_type = {name: np.array(types) == name for name in MENTION_TYPES}
+    is_unmatched = is_of_type["nominal"] & ~np.array(has_match, bool)
+    rows = {"all": np.ones(len(types), bool), **is_of_type, UNMATCHED: is_unmatched}
+    return links, rows, np.array(finds, bool).reshape(-1, len(RULES)).T
 
 
-def coreference_table(judgements: AntecedentJudgements) -> pd.DataFrame:
+def best_head(counts: HeadCounts, mention_type: str = "all") -> tuple[int, int]:
+    """Find the attention head that picks most antecedents of a type of mention.
+
+    Parameters
+    ----------
+    counts : HeadCounts
+        What `count_antecedents` returns.
+    mention_type : str
+        One of `TYPES`.  The head for a type without mentions is chosen on mentions of all types.
+
+    Returns
+    -------
+    layer, head : int
+        Indices from 0.
+    """
+    if not counts.size(mention_type):
+        mention_type = "all"
+    n_right = counts.by_article(counts.right[:, 0], mention_type).sum(axis=0)  # [layer, head]
+    layer, head = np.unravel_index(n_right.argmax(), n_right.shape)
+    return int(layer), int(head)
+
+
+def has_both_splits(counts: HeadCounts) -> bool:
+    """Whether a head can be chosen on train and scored on dev."""
+    return {"train", "dev"} <= set(counts.split)
+
+
+def coreference_table(heads: Mapping[Candidates, HeadCounts], rules: HeadCounts) -> pd.DataFrame:
     """Compute Table 2: the accuracy of heads and rules, with intervals over documents.
 
     There is a row for each system, set of candidates and type of mention.  The systems are the
@@ -294,43 +204,48 @@ def coreference_table(judgements: AntecedentJudgements) -> pd.DataFrame:
 
     Parameters
     ----------
-    judgements : AntecedentJudgements
-        What `evaluate_antecedents` returns.
+    heads : mapping of str to HeadCounts
+        What `count_antecedents` returns, by its candidates.
+    rules : HeadCounts
+        What `count_rules` returns.
 
     Returns
     -------
     DataFrame
         Columns ``system``, ``head``, ``candidates``, ``type``, ``n`` (mentions; of those of a head,
         the ones that see an antecedent), ``accuracy`` in percent, with a 95% bootstrap interval,
-        ``paper_accuracy``, and the accuracy ``chance`` of a random pick among the candidates that a
-        mention sees in the head's layer.
+        the accuracy ``chance`` of a random pick among the candidates that a mention sees in the
+        head's layer, and ``paper_accuracy``.
     """
     rows = []
-    rules = zip(SYSTEMS, judgements.rules, strict=True)
-    for (rule, right), mention_type in product(rules, ROWS):
-        row = {"system": rule, "head": "", "candidates": EARLIER_MENTIONS, "type": mention_type}
-        rows.append(row | _accuracy(*judgements.sums(right, mention_type)))
-    choices = [(HEAD, judgements, judgements)]
-    if judgements.held_out():
-        choices.append((HELD_OUT, judgements.of_split("train"), judgements.of_split("dev")))
-    for (system, train, dev), candidates, mention_type in product(choices, CANDIDATES, ROWS):
-        layer, head = train.best_head(candidates, "all" if system == HEAD else mention_type)
-        row = {"system": system, "head": head_label(layer, head)}
+    for (index, rule), mention_type in product(enumerate(RULES), TYPES):
+        row = {"system": rule, "head": "", "candidates": "earlier mentions", "type": mention_type}
+        rows.append(row | _accuracy(rules, mention_type, (0, index)))
+    for system, (candidates, counts), mention_type in product(
+        (HEAD, HELD_OUT), heads.items(), TYPES
+    ):
+        if system == HEAD:
+            best = best_head(counts)
+        elif has_both_splits(counts):
+            best = best_head(counts.of_split("train"), mention_type)
+            counts = counts.of_split("dev")
+        else:
+            continue
+        row = {"system": system, "head": head_label(*best)}
         row |= {"candidates": candidates, "type": mention_type}
-        index = CANDIDATES.index(candidates)
-        row |= _accuracy(*dev.sums(dev.heads[index, layer, head], mention_type, layer))
-        chance, n_mentions = dev.sums(dev.chance[index, layer], mention_type, layer)
-        rows.append(row | {"chance": float(divide(chance.sum(), n_mentions.sum()))})
+        row |= _accuracy(counts, mention_type, best)
+        rows.append(row | {"chance": counts.rival_accuracy(mention_type)[0, best[0], -1]})
     in_paper = paper_table2().stack().rename("paper_accuracy")
     return pd.DataFrame(rows).join(in_paper, on=["system", "type"])
 
 
-def _accuracy(totals: Clusters, counts: Clusters) -> dict[str, Real]:
-    """Name the columns of an accuracy, from `AntecedentJudgements.sums`."""
-    return {"n": counts.sum(), **ratio(totals, counts).columns("accuracy")}
+def _accuracy(counts: HeadCounts, mention_type: str, head: tuple[int, int]) -> dict[str, Real]:
+    """Name the columns of the accuracy of a head, or of a rule."""
+    right, total = counts.right_of_head(mention_type, (0, *head))
+    return {"n": total.sum(), **ratio(right, total).columns("accuracy")}
 
 
-def coreference_held_out(judgements: AntecedentJudgements) -> pd.DataFrame:
+def coreference_held_out(heads: Mapping[Candidates, HeadCounts]) -> pd.DataFrame:
     """Compute the margin over each rule of the head that is best on train, on the dev documents.
 
     The head is the one that is best on all mentions, as in the paper.  Head and rule are paired in
@@ -338,8 +253,8 @@ def coreference_held_out(judgements: AntecedentJudgements) -> pd.DataFrame:
 
     Parameters
     ----------
-    judgements : AntecedentJudgements
-        What `evaluate_antecedents` returns.
+    heads : mapping of str to HeadCounts
+        What `count_antecedents` returns, by its candidates.
 
     Returns
     -------
@@ -349,24 +264,21 @@ def coreference_held_out(judgements: AntecedentJudgements) -> pd.DataFrame:
         margin at nominal mentions minus that at all, and the margin if the types had the shares
         that they have in the paper.  The table is empty if the corpus has not both splits.
     """
-    if not judgements.held_out():
-        return pd.DataFrame(columns=HELD_OUT_COLUMNS)
-    train = judgements.of_split("train")
-    dev = judgements.of_split("dev")
-    weights_of_types = {name: {name: 1} for name in ROWS} | COMBINATIONS
+    weights_of_types = {name: {name: 1} for name in TYPES} | COMBINATIONS
     rows = []
-    for candidates, rule, row_type in product(CANDIDATES, SYSTEMS, weights_of_types):
-        layer, head = train.best_head(candidates)
-        head_right = dev.heads[CANDIDATES.index(candidates), layer, head].astype(int)
-        lead = head_right - dev.rules[list(SYSTEMS).index(rule)]
-        weights = weights_of_types[row_type]
-        sums = np.array([dev.sums(lead, mention_type, layer) for mention_type in weights])
-        totals, counts = sums.transpose(1, 2, 0)  # each [document, type]
-        margin = weighted_ratios(totals, counts, list(weights.values()))
-        row = {"candidates": candidates, "head": head_label(layer, head), "type": row_type}
-        row |= {"against": rule, "n": counts.sum(axis=0).max()}
-        rows.append(row | margin.columns("margin", df=True))
-    return pd.DataFrame(rows)
+    for (candidates, counts), (index, rule) in product(heads.items(), enumerate(RULES)):
+        if not has_both_splits(counts):
+            continue
+        best = best_head(counts.of_split("train"))
+        dev = counts.of_split("dev")
+        for name, weights in weights_of_types.items():
+            sums = [dev.leads_of_head(mention_type, (0, *best), index) for mention_type in weights]
+            leads, total = np.array(sums).transpose(1, 2, 0)  # each [document, type]
+            margin = weighted_ratios(leads, total, list(weights.values()))
+            row = {"candidates": candidates, "head": head_label(*best), "type": name}
+            row |= {"against": rule, "n": total.sum(axis=0).max()}
+            rows.append(row | margin.columns("margin", df=True))
+    return pd.DataFrame(rows, columns=HELD_OUT_COLUMNS)
 
 
 class DocumentMention(NamedTuple):
@@ -412,13 +324,15 @@ def document_mentions(record: Record) -> list[DocumentMention]:
     return mentions
 
 
-def select_antecedent(system: str, mentions: Sequence[DocumentMention], index: int) -> int | None:
+def select_antecedent(
+    system: str, mentions: Sequence[DocumentMention], index: int
+) -> DocumentMention | None:
     """Select the nearest earlier mention that passes the first sieve that any mention passes.
 
     Parameters
     ----------
     system : str
-        One of `SYSTEMS`.
+        One of `RULES`.
     mentions : sequence of DocumentMention
         Mentions of a document, in order.
     index : int
@@ -426,12 +340,12 @@ def select_antecedent(system: str, mentions: Sequence[DocumentMention], index: i
 
     Returns
     -------
-    int or None
-        Index of the selected mention; None if no earlier mention passes.
+    DocumentMention or None
+        The selected mention; None if no earlier mention passes.
     """
-    for sieve in SYSTEMS[system]:
-        for earlier in reversed(range(index)):
-            if sieve(mentions[index], mentions[earlier]):
+    for sieve in RULES[system]:
+        for earlier in reversed(mentions[:index]):
+            if sieve(mentions[index], earlier):
                 return earlier
     return None
 
@@ -459,7 +373,7 @@ def _any_mention(mention: DocumentMention, earlier: DocumentMention) -> bool:
 # sieves of section 4.3, after Lee et al. (2011).  The paper does not have `MATCH_ELSE_NEAREST`:
 # head match finds nothing for most pronouns, so a lead over it says little where pronouns are many.
 MATCH_ELSE_NEAREST = "match, else nearest"
-SYSTEMS = {
+RULES = {
     "nearest mention": (_any_mention,),
     "head match": (_same_head_word,),
     MATCH_ELSE_NEAREST: (_same_head_word, _any_mention),

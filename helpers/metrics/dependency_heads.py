@@ -25,6 +25,7 @@ from helpers.metrics.statistics import (
     percentiles,
     ratio,
     resampled_ratios,
+    summary_table,
     weighted_ratios,
 )
 
@@ -37,16 +38,7 @@ HELD_OUT_COLUMNS = [
     "dev_accuracy_high", "dev_accuracy_df", "train_count", "dev_count", "baseline",
     "baseline_offset", "margin", "margin_low", "margin_high", "margin_df", "p_holm",
 ]  # fmt: skip
-# Quantities of `relation_summary`.
-MEAN_MARGIN = "mean margin"
-MEAN_MARGIN_IN_PAPER = "mean margin over the paper's relations"
-SLIGHT_SHARE = "share with a slight margin"
-DEPENDENTS_SHARE = "share whose dependents attend to heads"
-LARGEST_MARGIN_IN_PAPER = "largest margin of the paper's relations"
 SLIGHT_MARGIN = 5  # percentage points
-SLIGHT_THRESHOLD = 0.25  # of the claim about `SLIGHT_SHARE`
-DEPENDENTS_THRESHOLD = 2 / 3  # of the claim about `DEPENDENTS_SHARE`
-LITTLE_CHANGE = "share of heads that special tokens change little"
 LITTLE = 5  # percentage points
 FUNCTION_MARGIN = 10  # percentage points, of a head that has a function
 
@@ -123,7 +115,7 @@ def _best_heads(train: HeadCounts, dev: HeadCounts, minimum: int) -> pd.DataFram
         best = np.unravel_index(np.nanargmax(train_accuracy), train_accuracy.shape)
         direction, layer, head = best
         offset = _best_offsets(train, relation)[direction, layer]
-        leads, words = dev.leads_of_head(relation, best, int(OFFSETS[offset]))
+        leads, words = dev.leads_of_head(relation, best, offset)
         accuracy = ratio(*dev.right_of_head(relation, best))
         row = {
             "relation": relation,
@@ -132,7 +124,7 @@ def _best_heads(train: HeadCounts, dev: HeadCounts, minimum: int) -> pd.DataFram
             "train_accuracy": train_accuracy[best],
             "train_count": train.visible_size(relation)[direction, layer],
             "dev_count": words.sum(),
-            "baseline": dev.offset_accuracy(relation)[direction, layer, offset],
+            "baseline": dev.rival_accuracy(relation)[direction, layer, offset],
             "baseline_offset": OFFSETS[offset],
             "p_holm": bootstrap_t_test(leads),
         }
@@ -148,7 +140,7 @@ def _frequent_in_both(train: HeadCounts, dev: HeadCounts, minimum: int) -> list[
 
 def _best_offsets(counts: HeadCounts, relation: str) -> Int[np.ndarray, "direction layer"]:
     """Choose the index of the offset that is most accurate, for each layer and direction."""
-    return np.nan_to_num(counts.offset_accuracy(relation)).argmax(axis=-1)
+    return np.nan_to_num(counts.rival_accuracy(relation)).argmax(axis=-1)
 
 
 def score_every_head(counts: HeadCounts, *, minimum: int) -> pd.DataFrame:
@@ -178,7 +170,7 @@ def score_every_head(counts: HeadCounts, *, minimum: int) -> pd.DataFrame:
         table = pd.concat([heads.assign(direction=name) for name in DIRECTIONS])
         for sentences, prefix in ((train, "train_"), (dev, "")):
             accuracy = sentences.accuracy(relation)  # [direction, layer, head]
-            baseline = np.take_along_axis(sentences.offset_accuracy(relation), offsets, axis=-1)
+            baseline = np.take_along_axis(sentences.rival_accuracy(relation), offsets, axis=-1)
             table[f"{prefix}accuracy"] = accuracy.ravel()
             table[f"{prefix}margin"] = (accuracy - baseline).ravel()
         is_enough = ~np.isnan(train.accuracy(relation, minimum=minimum)).ravel()
@@ -234,47 +226,43 @@ def relation_summary(counts: HeadCounts, held_out: pd.DataFrame) -> pd.DataFrame
         counting resamples.  "All" counts nowhere.  The last quantity needs articles of train, from
         which a resample chooses heads again, and the others those of dev:
 
-        - `MEAN_MARGIN` and `MEAN_MARGIN_IN_PAPER`: the mean margin over the offset in percentage
-          points, over all relations and over those of the paper's Table 1;
-        - `LARGEST_MARGIN_IN_PAPER`: the largest margin of the latter, with bounds that allow for
-          the choice;
-        - `SLIGHT_SHARE`: the share of all relations with a margin of at most `SLIGHT_MARGIN` in
-          either direction;
-        - `DEPENDENTS_SHARE`: the share of the paper's relations except pobj whose dependents
-          attend to their heads.  A mask that hides later words decides this, so there is no such
-          row.
+        - "mean margin" and "mean margin over the paper's relations": the mean margin over the
+          offset in percentage points, over all relations and over those of the paper's Table 1;
+        - "largest margin of the paper's relations", with bounds that allow for the choice;
+        - "share with a slight margin": the share of all relations with a margin of at most
+          `SLIGHT_MARGIN` in either direction;
+        - "share whose dependents attend to heads", among the paper's relations except pobj.  A mask
+          that hides later words decides this, so there is no such row.
     """
     single = held_out[held_out["relation"] != ALL]
     if single.empty:
-        return pd.DataFrame(columns=["quantity", *Estimate(0).columns("value", df=True)])
+        return summary_table({})
     train = counts.of_split("train")
     dev = counts.of_split("dev")
-    chosen = zip(single["relation"], head_indices(single).T, single["baseline_offset"], strict=True)
+    offsets = np.searchsorted(OFFSETS, single["baseline_offset"])
+    heads = head_indices(single).T.tolist()
+    chosen = zip(single["relation"], heads, offsets, strict=True)
     sums = [dev.leads_of_head(*relation_head_offset) for relation_head_offset in chosen]
     leads, words = np.array(sums).transpose(1, 2, 0)  # each [article, relation]
     margins = divide(leads.sum(axis=0), words.sum(axis=0))
     replicates = resampled_ratios(leads, words, DRAWS)
     n_articles = effective_clusters_of_ratios(words, np.ones(len(margins)))
+    is_slight = np.abs(np.vstack([margins, replicates])) <= SLIGHT_MARGIN
     rows = {
-        MEAN_MARGIN: weighted_ratios(leads, words).columns("value", df=True),
-        SLIGHT_SHARE: _share(
-            np.abs(margins) <= SLIGHT_MARGIN,
-            np.abs(replicates) <= SLIGHT_MARGIN,
-            n_articles,
-            SLIGHT_THRESHOLD,
-        ),
+        "mean margin": weighted_ratios(leads, words).columns("value", df=True),
+        "share with a slight margin": _share(is_slight, n_articles, threshold=0.25),
     }
     names = single["relation"].map(paper_names(counts.names))
     in_paper = names.isin(paper_table1().index).to_numpy()
     if in_paper.any():
         mean = weighted_ratios(leads[:, in_paper], words[:, in_paper])
         largest = largest_of(margins[in_paper], replicates[:, in_paper], words[:, in_paper])
-        rows[MEAN_MARGIN_IN_PAPER] = mean.columns("value", df=True)
-        rows[LARGEST_MARGIN_IN_PAPER] = largest.columns("value", df=True)
+        rows["mean margin over the paper's relations"] = mean.columns("value", df=True)
+        rows["largest margin of the paper's relations"] = largest.columns("value", df=True)
     is_other = in_paper & (names != "pobj").to_numpy()
     sees_both_ways = np.array_equal(train.visible_total[:, 0], train.visible_total[:, 1])
     if is_other.any() and sees_both_ways:
-        rows[DEPENDENTS_SHARE] = _dependents_share(train, single[is_other])
+        rows["share whose dependents attend to heads"] = _dependents_share(train, single[is_other])
     return pd.DataFrame([{"quantity": quantity, **row} for quantity, row in rows.items()])
 
 
@@ -298,56 +286,58 @@ def _dependents_share(train: HeadCounts, held_out: pd.DataFrame) -> dict[str, An
 
     Every resample of the train articles chooses heads again.
     """
-    attends = (held_out["direction"] == DIRECTIONS[0]).to_numpy()
-    in_resamples = []
+    attends = [held_out["direction"] == DIRECTIONS[0]]
+    by_relation = []
     for relation in held_out["relation"]:
         right = train.by_article(train.right, relation)
         total = train.by_article(train.visible_total, relation)[..., None]
         accuracy = np.nan_to_num(resampled_ratios(right, total, DRAWS))
-        in_resamples.append(accuracy.max(axis=(2, 3)).argmax(axis=1) == 0)
+        by_relation.append(accuracy.max(axis=(2, 3)).argmax(axis=1) == 0)
     n_articles = effective_clusters(train.by_article(train.total, ALL))
-    return _share(attends, np.column_stack(in_resamples), n_articles, DEPENDENTS_THRESHOLD)
+    marks = np.vstack([attends, np.column_stack(by_relation)])
+    return _share(marks, n_articles, threshold=2 / 3)
 
 
 def _share(
-    marks: Bool[np.ndarray, " relation"],
-    in_resamples: Bool[np.ndarray, "resample relation"],
-    n_articles: Real,
-    threshold: float,
+    marks: Bool[np.ndarray, "draw relation"], n_articles: Real, *, threshold: float
 ) -> dict[str, Any]:
-    """Estimate the share of relations that are marked; its p-value counts resamples.
+    """Estimate the share of relations that are marked, in the data and in resamples of it.
 
-    Shares take few values, so that Student's t would not suit.
+    The p-value counts resamples: shares take few values, so that Student's t would not suit.
     """
-    shares = in_resamples.mean(axis=1)
-    share = bootstrap_estimate(marks.mean(), shares, n_articles).columns("value", df=True)
+    share, *in_resamples = marks.mean(axis=1)
+    shares = np.array(in_resamples)
+    estimate = bootstrap_estimate(share, shares, n_articles)
     on_fewer_side = min((shares <= threshold).sum(), (shares >= threshold).sum())
-    return {**share, "value_p": min(1.0, 2 * (on_fewer_side + 1) / (len(shares) + 1))}
+    p_value = min(1.0, 2 * (on_fewer_side + 1) / (len(shares) + 1))
+    return {**estimate.columns("value", df=True), "value_p": p_value}
 
 
-def special_token_summary(counts: HeadCounts) -> pd.DataFrame:
+def special_token_summary(counts: HeadCounts, with_special: HeadCounts) -> pd.DataFrame:
     """Compute how many heads find as many words if they may pick special tokens (footnote 2).
 
     Parameters
     ----------
-    counts : HeadCounts
-        What `helpers.metrics.head_counts.count_heads` returns.
+    counts, with_special : HeadCounts
+        What `helpers.metrics.head_counts.count_heads` returns, without and with special tokens.
 
     Returns
     -------
     DataFrame
-        The row `LITTLE_CHANGE` of `relation_summary`: the share of all heads whose accuracy over
-        all words, in their better direction, falls by at most `LITTLE` percentage points.  It is
-        exact, because these are all heads of the model.  There is no row if no accuracy changes,
-        because the sentences have no special tokens.
+        A row of `relation_summary`, "share of heads that special tokens change little": the share
+        of all heads whose accuracy over all words, in their better direction, falls by at most
+        `LITTLE` percentage points.  It is exact, because these are all heads of the model.  There
+        is no row if no accuracy changes, because the sentences have no special tokens.
     """
     accuracy = counts.accuracy(ALL)
-    with_special = 100 * counts.right_with_special / counts.visible_size(ALL)[..., None]
     better = accuracy.argmax(axis=0)[None]  # [1, layer, head]
-    change = np.take_along_axis(with_special - accuracy, better, axis=0)
+    change = np.take_along_axis(with_special.accuracy(ALL) - accuracy, better, axis=0)
     share = (change >= -LITTLE).mean()
-    row = {"quantity": LITTLE_CHANGE, **Estimate(share, share, share).columns("value")}
-    return pd.DataFrame([row]).head(change.any())
+    row = {
+        "quantity": "share of heads that special tokens change little",
+        **Estimate(share, share, share).columns("value"),
+    }
+    return pd.DataFrame([row] if change.any() else [], columns=list(row))
 
 
 def beside_paper(table: pd.DataFrame) -> pd.DataFrame:
@@ -364,9 +354,8 @@ def beside_paper(table: pd.DataFrame) -> pd.DataFrame:
         These rows.  ``fit`` is how well the corpus's relation corresponds to the paper's ("exact",
         "close", "rough").
     """
-    rows = table[table["paper_accuracy"].notna()]
-    correspondence = relation_table()
-    is_of_scheme = correspondence["scheme"] == scheme_of(table["relation"])
-    fit_by_relation = correspondence[is_of_scheme].set_index("relation")["fit"]
-    fits = rows["relation"].map(fit_by_relation)
-    return rows.assign(fit=fits.astype(object).fillna("exact"))
+    schemes = relation_table()
+    of_scheme = schemes[schemes["scheme"] == scheme_of(table["relation"])]
+    fits = dict(zip(of_scheme["relation"], of_scheme["fit"], strict=True))
+    rows = table.dropna(subset="paper_accuracy")
+    return rows.assign(fit=[fits.get(relation, "exact") for relation in rows["relation"]])

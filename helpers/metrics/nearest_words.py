@@ -25,7 +25,7 @@ from helpers.data.records import cluster_of
 from helpers.metrics.head_counts import links_that_count
 from helpers.metrics.heads import head_indices, is_right, picked_words, rows_by_dependent
 from helpers.metrics.reference import ALL, EVERY_RELATION
-from helpers.metrics.statistics import Estimate, ratio, weighted_ratios
+from helpers.metrics.statistics import Estimate, ratio, summary_table, weighted_ratios
 from helpers.store.store import Example
 
 Side = Literal["left", "right"]
@@ -35,11 +35,8 @@ DISTANCES = ("1", "2", "3 to 5", "over 5")  # in words, between a word and its s
 LIMITS_OF_DISTANCES = [0, 1, 2, 5, np.inf]
 FEWEST_WORDS = 20  # of a relation at a distance, in accuracy_by_distance
 PREDICTORS = ("head", "offset", "nearest")
-MEAN_LEAD = "mean margin over the nearest word"
-FAR_PARENTS = "heads minus nearest words, far parents"
-SHARE_AHEAD = "share of relations whose head is ahead of the nearest word"
 RULE_COLUMNS = ["nearest_class", "nearest_side"]
-WORD_COLUMNS = ["relation", "article", "distance", *PREDICTORS, "has_nearest", "head_to_nearest"]
+WORD_COLUMNS = ["relation", "article", "distance", *PREDICTORS, "head_lead", "far_lead"]
 
 
 def nearest_word(
@@ -124,8 +121,10 @@ def judge_words(examples: Iterable[Example], rules: pd.DataFrame) -> pd.DataFram
         A row for each link of dev and each relation that it counts for (its own, and `ALL`).
         Columns: ``relation``; ``article``; ``distance`` to the nearest partner in words (0 for the
         root); and 1 or 0 for whether it is found by the ``head``, the ``offset`` and the
-        ``nearest`` word, whether there ``has_nearest`` a nearest word, and whether the head picks
-        it, ``head_to_nearest``.  The last three are NaN without rules, because no word has a tag.
+        ``nearest`` word.  ``head_lead`` is ``head`` minus ``nearest``.  ``far_lead`` is for words
+        with a nearest word that is not their partner, and with a partner two words away or more:
+        ``head`` minus whether the head picks that nearest word.  What needs a rule is NaN without
+        rules, because no word has a tag.
     """
     parts = [pd.DataFrame(columns=WORD_COLUMNS)]
     for number, example in enumerate(examples):
@@ -146,22 +145,21 @@ def _judge(example: Example, rules: pd.DataFrame) -> pd.DataFrame:
     visible = rows_by_dependent(example.visible_keys[layers][:, words, words], directions)
     picked = picked_words(maps.astype(np.float32), links.query, visible=visible)  # [row, link]
     distances = np.abs(links.word[:, None] - np.arange(links.gold.shape[1]))
-    to_parent = np.where(links.gold, distances, np.inf).min(axis=1)
-    columns = {
-        "distance": np.where(links.is_root, 0, to_parent),
-        "head": is_right(picked, links),
-        "offset": is_right(links.query + rules["baseline_offset"].to_numpy(int)[:, None], links),
-        **dict.fromkeys(("nearest", "has_nearest", "head_to_nearest"), np.float64(np.nan)),
-    }
+    distance = np.where(links.is_root, 0, np.where(links.gold, distances, np.inf).min(axis=1))
+    offsets = rules["baseline_offset"].to_numpy(int)[:, None]
+    columns = dict.fromkeys(WORD_COLUMNS[2:], np.full(picked.shape, np.nan))
+    columns["distance"] = distance
+    columns["head"] = is_right(picked, links).astype(float)
+    columns["offset"] = is_right(links.query + offsets, links)
     chosen_rules = rules[RULE_COLUMNS].dropna().to_numpy()
     if len(chosen_rules):
         nearest = np.array([nearest_word(_tags(example), *rule) for rule in chosen_rules])
-        to_nearest = nearest[:, links.word]  # [row, link]
-        has_nearest = to_nearest != links.word
-        picks_nearest = (picked == to_nearest) & (picked != links.query)
         columns["nearest"] = _finds_parent(nearest, links)
-        columns["has_nearest"] = has_nearest
-        columns["head_to_nearest"] = picks_nearest & has_nearest
+        columns["head_lead"] = columns["head"] - columns["nearest"]
+        to_nearest = nearest[:, links.word]  # [row, link]
+        is_far = (to_nearest != links.word) & ~columns["nearest"] & (distance > 1)
+        picks_nearest = (picked == to_nearest) & (picked != links.query)
+        columns["far_lead"] = np.where(is_far, columns["head"] - picks_nearest, np.nan)
     counts = _links_of_rows(example, links, rules)
     values = {name: np.broadcast_to(marks, counts.shape)[counts] for name, marks in columns.items()}
     return pd.DataFrame(values).assign(relation=rules["relation"].repeat(counts.sum(axis=1)).array)
@@ -213,22 +211,18 @@ def add_nearest(rules: pd.DataFrame, words: pd.DataFrame) -> pd.DataFrame:
     )
     scores = []
     for relation in rules["relation"]:
-        relation_words = words[words["relation"] == relation]
-        nearest = relation_words["nearest"]
-        accuracy = _percentage(nearest, relation_words).columns("nearest_accuracy")
-        margin = _percentage(relation_words["head"] - nearest, relation_words)
-        scores.append(accuracy | margin.columns("nearest_margin", df=True))
+        part = words[words["relation"] == relation]
+        accuracy = _percentage(part, "nearest").columns("nearest_accuracy")
+        margin = _percentage(part, "head_lead").columns("nearest_margin", df=True)
+        scores.append(accuracy | margin)
     return rules.join(pd.DataFrame(scores, rules.index, names, dtype=float))
 
 
-def _percentage(values: pd.Series, words: pd.DataFrame) -> Estimate:
-    """Estimate the mean of a value of some words in percent; words without the value are left out.
-
-    It is the accuracy of what a column marks, or a lead if two columns are subtracted.
-    """
-    values = values.dropna()
-    owners, articles = pd.factorize(words.loc[values.index, "article"], sort=True)
-    sums = np.bincount(owners, values, minlength=len(articles))
+def _percentage(words: pd.DataFrame, column: str) -> Estimate:
+    """Estimate the mean of a column in percent; words without a value are left out."""
+    words = words.dropna(subset=column)
+    owners, articles = pd.factorize(words["article"], sort=True)
+    sums = np.bincount(owners, words[column], minlength=len(articles))
     return ratio(100 * sums, np.bincount(owners, minlength=len(articles)))
 
 
@@ -250,9 +244,6 @@ def accuracy_by_distance(words: pd.DataFrame) -> pd.DataFrame:
         The root has no distance and is left out.  There is no row without words.  Without tags,
         the columns of the nearest word are empty.
     """
-    names = ["relation", "distance", "count"]
-    for name in (*PREDICTORS, "head_lead"):
-        names += Estimate(0).columns(name)
     words = words[words["distance"] > 0]
     single = words[words["relation"] != ALL]
     words = pd.concat([words, single.assign(relation=EVERY_RELATION)], ignore_index=True)
@@ -261,11 +252,10 @@ def accuracy_by_distance(words: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (relation, distance), part in words.groupby([relations, distances], observed=True):
         row = {"relation": relation, "distance": distance, "count": len(part)}
-        for predictor in PREDICTORS:
-            row |= _percentage(part[predictor], part).columns(predictor)
-        lead = _percentage(part["head"] - part["nearest"], part)
-        rows.append(row | lead.columns("head_lead", df=True))
-    return pd.DataFrame(rows, columns=[*names, "head_lead_df"])
+        for name in (*PREDICTORS, "head_lead"):
+            row |= _percentage(part, name).columns(name, df=name == "head_lead")
+        rows.append(row)
+    return pd.DataFrame(rows if rows else {"relation": [], "distance": [], "count": []})
 
 
 def nearest_summary(words: pd.DataFrame) -> pd.DataFrame:
@@ -279,29 +269,25 @@ def nearest_summary(words: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Rows in the form of `helpers.metrics.dependency_heads.relation_summary`: `MEAN_LEAD`, the
-        mean over relations of the head's accuracy minus that of the rule in percentage points, with
-        a 95% bootstrap interval over articles; `SHARE_AHEAD`, the share of relations whose head
-        is more accurate, without an interval; and `FAR_PARENTS`, over the words whose nearest word
-        of the class is not their syntactic head, and whose head is two words away or more: how
-        often the attention head picks the syntactic head minus how often it picks the nearest word,
-        with an interval.  A head that only looks for the nearest word of a class picks that word.
+        Rows in the form of `helpers.metrics.dependency_heads.relation_summary`:
+
+        - "mean margin over the nearest word": the mean over relations of the head's accuracy minus
+          that of the rule in percentage points, with a 95% bootstrap interval over articles;
+        - "share of relations whose head is ahead of the nearest word", without an interval;
+        - "heads minus nearest words, far parents", the mean of ``far_lead``, with an interval.  A
+          head that only looks for the nearest word of a class picks that word.
+
         There is no row without a rule.
     """
-    single = words[words["relation"] != ALL].dropna(subset="nearest")
+    single = words[words["relation"] != ALL].dropna(subset="head_lead")
     if single.empty:
-        return pd.DataFrame(columns=["quantity", *Estimate(0).columns("value", df=True)])
-    lead = single["head"] - single["nearest"]
-    by_article = lead.groupby([single["article"], single["relation"]]).agg(["sum", "size"])
-    by_article = by_article.unstack(fill_value=0)
-    right, total = by_article["sum"].to_numpy(), by_article["size"].to_numpy()
-    mean_lead = weighted_ratios(100 * right, total)
-    rows = [
-        {"quantity": MEAN_LEAD, **mean_lead.columns("value", df=True)},
-        {"quantity": SHARE_AHEAD, "value": (right.sum(axis=0) > 0).mean()},
-    ]
-    far = single.query("has_nearest == 1 and nearest == 0 and distance > 1")
-    if len(far):
-        lead_over_nearest = _percentage(far["head"] - far["head_to_nearest"], far)
-        rows.append({"quantity": FAR_PARENTS, **lead_over_nearest.columns("value", df=True)})
-    return pd.DataFrame(rows)
+        return summary_table({})
+    sums = single.pivot_table("head_lead", "article", "relation", ["sum", "count"], fill_value=0)
+    leads, totals = sums["sum"].to_numpy(), sums["count"].to_numpy()
+    share = (leads.sum(axis=0) > 0).mean()
+    rows = {
+        "mean margin over the nearest word": weighted_ratios(100 * leads, totals),
+        "share of relations whose head is ahead of the nearest word": Estimate(share, df=np.nan),
+        "heads minus nearest words, far parents": _percentage(single, "far_lead"),
+    }
+    return summary_table(rows).dropna(subset="value")

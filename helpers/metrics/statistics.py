@@ -17,7 +17,7 @@ about ten.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -81,6 +81,14 @@ class Estimate:
         """
         columns = {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
         return columns | {f"{name}_df": self.df} if df else columns
+
+
+def summary_table(estimates: Mapping[str, Estimate]) -> pd.DataFrame:
+    """Tabulate estimates: ``quantity``, ``value``, its bounds and ``value_df``."""
+    columns = ["quantity", *Estimate(0).columns("value", df=True)]
+    rows = estimates.items()
+    table = [{"quantity": name, **row.columns("value", df=True)} for name, row in rows]
+    return pd.DataFrame(table, columns=columns)
 
 
 def ratio(right: Clusters, total: Clusters) -> Estimate:
