@@ -11,6 +11,7 @@ import transformers as hf
 from notebook_tools import executed
 
 from beyond.pages.compare import Run, across_treebanks
+from beyond.silver_parses import universal_relations
 from helpers.__main__ import main
 from helpers.data.treebank import PIPELINE
 from helpers.metrics.head_counts import count_heads
