@@ -111,15 +111,6 @@ def test_each_head_has_its_largest_lead_on_train(treebank):
                 right = np.mean([pick in parents for *_, parents, pick in words])
                 leads[relation, direction] = 100 * right - best_offset
         assert leads[row.relation, row.direction] == pytest.approx(max(leads.values()))
-    held_out = held_out_heads(counts, minimum=5)
-    labels = table["layer"].astype(str) + "-" + table["head"].astype(str)
-    both = table.assign(head=labels).merge(
-        held_out, on=["relation", "head", "direction"], suffixes=("", "_held_out")
-    )
-    assert len(both)
-    np.testing.assert_allclose(
-        both[["accuracy", "margin"]], both[["dev_accuracy", "margin_held_out"]]
-    )
 
 
 def test_tables_without_frequent_relations_are_empty(treebank):
@@ -215,16 +206,11 @@ def test_special_tokens_change_the_share_of_heads_that_lose_more_than_the_limit(
         sentence.stored_attention[0, :, [0, -1]] *= 0.001
     counts = count_heads(sentences)
     with_special = count_heads(sentences, special_tokens=True)
-    best = counts.accuracy("All").argmax(axis=0)
+    accuracies = counts.accuracy("All"), with_special.accuracy("All")
     losses = []
     for layer, head in np.ndindex(LAYERS, HEADS):
-        right = []
-        for special in (False, True):
-            words = slow_words(
-                sentences, "All", DIRECTIONS[best[layer, head]], layer, head, special_tokens=special
-            )
-            right.append(100 * np.mean([pick in parents for *_, parents, pick in words]))
-        losses.append(right[0] - right[1])
+        best = accuracies[0][:, layer, head].argmax()
+        losses.append(np.subtract(*accuracies)[best, layer, head])
     share = np.mean(np.array(losses) <= 5)
     (row,) = special_token_summary(counts, with_special).to_dict("records")
     assert 0 < share < 1

@@ -166,15 +166,3 @@ def test_tables_without_tags_have_heads_and_offsets(trees):
     columns = ["relation", "distance", "count", "head", "offset"]
     pd.testing.assert_frame_equal(by_distance[columns], expected["accuracy_by_distance"][columns])
     assert FAR not in set(tables["relation_summary"]["quantity"])
-
-
-def test_names_of_the_program_are_changed_in_labels(trees):
-    renamed = [
-        {**r, "relations": ["All" if name == "det" else name for name in r["relations"]]}
-        for r in trees
-    ]
-    tables = tables_of(renamed)
-    assert set(tables["dependency_heads_held_out"]["relation"]) == {"All", "All (label)", "obj"}
-    expected = tables_of(trees)["dependency_heads_held_out"].set_index("relation")
-    held_out = tables["dependency_heads_held_out"].set_index("relation")
-    assert held_out.loc["All (label)", "margin"] == expected.loc["det", "margin"]
