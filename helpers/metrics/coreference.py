@@ -119,9 +119,9 @@ def count_antecedents(examples: Iterable[Example], candidates: Candidates) -> He
         counts = n_right > 0
         chance = n_right / np.maximum((seen & allowed).sum(axis=-1), 1)
         rivals = np.concatenate([counts[:, None] & rules, chance[:, None]], axis=1)
-        marks = {"counts": counts, "rival_right": rivals, "right": is_right(picked, links)}
-        one_direction = {name: values[None] for name, values in marks.items()}
-        parts.append(count_rows(example.record, number, types, **one_direction))
+        right = is_right(picked, links)
+        in_one_direction = (counts[None], rivals[None], right[None])
+        parts.append(count_rows(example.record, number, types, *in_one_direction))
     return join_rows(parts)
 
 
@@ -137,9 +137,7 @@ def count_rules(records: Iterable[Record]) -> HeadCounts:
         right = rules[None, None]  # [direction, layer, rule, mention]
         all_count = np.ones_like(right[:, :, 0])
         no_rivals = right[:, :, :0]
-        parts.append(
-            count_rows(record, number, types, counts=all_count, rival_right=no_rivals, right=right)
-        )
+        parts.append(count_rows(record, number, types, all_count, no_rivals, right))
     return join_rows(parts)
 
 
@@ -312,15 +310,10 @@ def document_mentions(record: Record) -> list[DocumentMention]:
     tags = record["tags"]
     mentions = []
     for start, end, chain, head in ordered_mentions(record):
-        mentions.append(
-            DocumentMention(
-                chain=chain,
-                type=TYPES_BY_TAG.get(tags[head], "nominal"),
-                string=words[start:end],
-                head_string=words[head],
-                attributes=attributes(words[start:end], tags[start:end], head - start),
-            )
-        )
+        string = words[start:end]
+        values = attributes(string, tags[start:end], head - start)
+        mention_type = TYPES_BY_TAG.get(tags[head], "nominal")
+        mentions.append(DocumentMention(chain, mention_type, string, words[head], values))
     return mentions
 
 

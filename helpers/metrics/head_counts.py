@@ -245,31 +245,19 @@ def count_heads(examples: Iterable[Example], *, special_tokens: bool = False) ->
             continue
         links = read_links(example.record)
         first = example.word_positions.start
+        queries = links.query + first
         is_candidate = example.is_word | special_tokens
+        candidates = np.broadcast_to(is_candidate, (len(queries), len(example)))
+        options = {"candidates": candidates, "visible": example.visible_keys[:, None]}
         right = []
         for direction in DIRECTIONS:
-            picked = picked_words(
-                example.attention,
-                links.query + first,
-                direction=direction,
-                candidates=np.broadcast_to(is_candidate, (len(links.query), len(example))),
-                visible=example.visible_keys[:, None],
-            )
+            picked = picked_words(example.attention, queries, direction=direction, **options)
             right.append(is_right(picked - first, links))
         counts = links_that_count(example, links)  # [direction, layer, link]
-        at_offset = is_right(links.query + OFFSETS[:, None], links)  # [offset, link]
+        at_offset = counts[:, :, None] & is_right(links.query + OFFSETS[:, None], links)
         rows = {ALL: np.ones(len(links.relation), bool)}
         rows |= {name: links.relation == name for name in np.unique(links.relation)}
-        parts.append(
-            count_rows(
-                example.record,
-                number,
-                rows,
-                counts=counts,
-                rival_right=counts[:, :, None] & at_offset,
-                right=np.array(right),
-            )
-        )
+        parts.append(count_rows(example.record, number, rows, counts, at_offset, np.array(right)))
     return join_rows(parts)
 
 
@@ -277,7 +265,6 @@ def count_rows(
     record: Record,
     number: int,
     rows: Mapping[str, Bool[np.ndarray, " link"]],
-    *,
     counts: Bool[np.ndarray, "direction layer link"],
     rival_right: Shaped[np.ndarray, "direction layer rival link"],
     right: Bool[np.ndarray, "direction layer head link"],

@@ -12,7 +12,7 @@ head can be picked in the layer and direction of the relation's head count, for 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Any, Literal, get_args
 
@@ -40,13 +40,13 @@ WORD_COLUMNS = ["relation", "article", "distance", *PREDICTORS, "head_lead", "fa
 
 
 def nearest_word(
-    tags: Iterable[str | None], word_class: str, side: Side
+    tags: Sequence[str | None] | Shaped[np.ndarray, " word"], word_class: str, side: Side
 ) -> Int[np.ndarray, " word"]:
     """Find the nearest word of a class on one side of each word.
 
     Parameters
     ----------
-    tags : iterable of str or None
+    tags : sequence of str or None
         The part of speech of each word.
     word_class : str
         The part of speech that is looked for, such as "VERB".
@@ -58,17 +58,14 @@ def nearest_word(
     int array of shape (word,)
         Words, from 0.  It is the word itself, which is never right, if there is none on that side.
     """
-    is_of_class = np.asarray(list(tags), dtype=object) == word_class
-    words = np.arange(len(is_of_class))
-    if side == "left":
-        nearest = np.maximum.accumulate(np.where(is_of_class, words, -1))
-        nearest = np.concatenate([[-1], nearest[:-1]])
-    else:
-        last = len(words)
-        nearest = np.minimum.accumulate(np.where(is_of_class, words, last)[::-1])[::-1]
-        nearest = np.concatenate([nearest[1:], [last]])
-    exists = (nearest >= 0) & (nearest < len(words))
-    return np.where(exists, nearest, words)
+    if side == "right":  # the text is read backwards
+        nearest = nearest_word(tags[::-1], word_class, "left")
+        return len(tags) - 1 - nearest[::-1]
+    words = np.arange(len(tags))
+    is_of_class = np.asarray(tags, dtype=object) == word_class
+    last = np.maximum.accumulate(np.where(is_of_class, words, -1))  # up to each word
+    before = np.concatenate([[-1], last])[:-1]
+    return np.where(before < 0, words, before)
 
 
 def choose_rules(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataFrame:
@@ -95,7 +92,8 @@ def choose_rules(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.Data
         tags = _tags(example)
         counts = _links_of_rows(example, links, held_out).astype(int)
         for rule in product(sorted(set(tags) - {None}), SIDES):
-            n_right[rule] += counts @ _finds_parent(nearest_word(tags, *rule), links)
+            nearest = nearest_word(tags, *rule)[links.word]
+            n_right[rule] += counts @ is_right(nearest, links._replace(query=links.word))
     rules = sorted(n_right)  # of equal rules, the first in the alphabet counts
     best: list[Any] = [(None, None)] * len(held_out)
     if rules:
@@ -154,9 +152,9 @@ def _judge(example: Example, rules: pd.DataFrame) -> pd.DataFrame:
     chosen_rules = rules[RULE_COLUMNS].dropna().to_numpy()
     if len(chosen_rules):
         nearest = np.array([nearest_word(_tags(example), *rule) for rule in chosen_rules])
-        columns["nearest"] = _finds_parent(nearest, links)
+        to_nearest = nearest[:, links.word]  # [row, link]; here a possessor has no 's
+        columns["nearest"] = is_right(to_nearest, links._replace(query=links.word))
         columns["head_lead"] = columns["head"] - columns["nearest"]
-        to_nearest = nearest[:, links.word]  # [row, link]
         is_far = (to_nearest != links.word) & ~columns["nearest"] & (distance > 1)
         picks_nearest = (picked == to_nearest) & (picked != links.query)
         columns["far_lead"] = np.where(is_far, columns["head"] - picks_nearest, np.nan)
@@ -179,13 +177,6 @@ def _links_of_rows(
     relations = held_out["relation"].to_numpy(object)[:, None]
     is_of_relation = (links.relation == relations) | (relations == ALL)
     return links_that_count(example, links)[directions, layers] & is_of_relation
-
-
-def _finds_parent(
-    nearest: Int[np.ndarray, "*rule word"], links: Links
-) -> Bool[np.ndarray, "*rule link"]:
-    """Mark the links whose word picks a partner; here a possessor has no 's."""
-    return is_right(nearest[..., links.word], links._replace(query=links.word))
 
 
 def add_nearest(rules: pd.DataFrame, words: pd.DataFrame) -> pd.DataFrame:

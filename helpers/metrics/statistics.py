@@ -260,20 +260,14 @@ def bootstrap_t_test(differences: Num[np.ndarray, " cluster"]) -> float:
     size = np.sqrt((differences.astype(float) ** 2).mean())
     values = differences / max(size, np.finfo(float).tiny)
     centred = values - values.mean()
-    sums, squares = resampled_sums(np.column_stack([centred, centred**2]), draws=DRAWS).T
-    observed = _t_values(values.sum(), (values**2).sum(), clusters)
-    exceeded = (_t_values(sums, squares, clusters) >= observed).sum()
-    return max((exceeded + 1) / (DRAWS + 1), 2.0**-clusters)
-
-
-def _t_values(sums: Any, squares: Any, clusters: int) -> Any:
-    """Compute Student's t of means from sums of values and of squares, of about unit size.
-
-    Without any variance it is a very large number with the sign of the mean.
-    """
+    observed = [values.sum(), (values**2).sum()]
+    resampled = resampled_sums(np.column_stack([centred, centred**2]), draws=DRAWS)
+    sums, squares = np.vstack([observed, resampled]).T
     means = sums / clusters
     variances = (squares - clusters * means**2) / max(clusters - 1, 1)
-    return means / np.sqrt(np.maximum(variances, ROUNDING) / clusters)
+    t_values = means / np.sqrt(np.maximum(variances, ROUNDING))  # without variance very large
+    exceeded = (t_values[1:] >= t_values[0]).sum()
+    return max((exceeded + 1) / (DRAWS + 1), 2.0**-clusters)
 
 
 def holm(p_values: Values) -> Float[np.ndarray, " test"]:
