@@ -265,7 +265,7 @@ def bootstrap_t_test(differences: Num[np.ndarray, " cluster"]) -> float:
     sums, squares = np.vstack([observed, resampled]).T
     means = sums / clusters
     variances = (squares - clusters * means**2) / max(clusters - 1, 1)
-    t_values = means / np.sqrt(np.maximum(variances, ROUNDING))  # without variance very large
+    t_values = means / np.sqrt(np.maximum(variances, ROUNDING) / clusters)  # large without variance
     exceeded = (t_values[1:] >= t_values[0]).sum()
     return max((exceeded + 1) / (DRAWS + 1), 2.0**-clusters)
 
