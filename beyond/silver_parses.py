@@ -13,7 +13,7 @@ import pandas as pd
 from helpers.data.language import ENGLISH
 from helpers.data.records import Corpus, Sentence
 from helpers.data.treebank import pipeline, spacy_doc, to_sentence
-from helpers.metrics.dependency_heads import universal_relations
+from helpers.metrics.dependency_heads import score_every_head
 from helpers.metrics.head_counts import HeadCounts, count_heads
 from helpers.metrics.heads import DIRECTIONS, parse_head
 from helpers.metrics.reference import ALL, relation_table, scheme_of
@@ -52,6 +52,33 @@ def save_silver_tables(
         study.save_table(quality, "silver_quality")
         scores = gold_and_silver(store, held_out)
         study.save_table(scores, "gold_and_silver")
+
+
+def universal_relations(counts: HeadCounts, *, minimum: int) -> pd.DataFrame:
+    """Score every attention head by the universal parts of relations: ``nsubj:pass`` is ``nsubj``.
+
+    With this table of several treebanks, the command ``compare`` scores the head that one of them
+    chooses on the others.
+
+    Parameters
+    ----------
+    counts : HeadCounts
+        What `helpers.metrics.head_counts.count_heads` returns for Universal Dependencies.
+    minimum : int
+        Number of words that a relation needs in train.  It also needs a word in dev.
+
+    Returns
+    -------
+    DataFrame
+        A row for each relation, direction and head: ``train_accuracy`` in percent, and ``margin``,
+        the accuracy on dev minus that of the fixed offset that is best on train, in percentage
+        points.  At least one relation has to be frequent.
+    """
+    parts = [name.partition(":")[0] for name in counts.names]
+    names, indices = np.unique(parts, return_inverse=True)
+    counts = replace(counts, names=tuple(names), relation=indices[counts.relation])
+    scores = score_every_head(counts, minimum=minimum)
+    return scores[["layer", "head", "direction", "relation", "train_accuracy", "margin"]]
 
 
 def parse_words(sentences: Sequence[Sequence[str]]) -> list[Sentence]:

@@ -23,7 +23,7 @@ ENDS = ("sat on the mat", "watched it from afar", "came home late", "lives in Lo
 GRADIENT_TOLERANCE = 2e-5
 STUDY_SCRIPT = """
 import sys
-from helpers.metrics.coreference import coreference_table, evaluate_antecedents
+from helpers.metrics.coreference import antecedents, coreference_table, count_rules
 from helpers.metrics.head_counts import count_heads
 from helpers.metrics.head_distance import distances
 from helpers.metrics.surface import ENTROPY, RELATIVE_POSITION, TOKEN_TYPES, head_table, sums
@@ -44,7 +44,9 @@ study.save_table(distances(store)[0], "head_distances")
 study.save_table(gradient_table(study.encoder, store, count=4, seed=0), "gradients")
 treebank = study.treebank_store()
 study.save_table(dependency_heads(count_heads(treebank), minimum=5), "heads")
-study.save_table(coreference_table(evaluate_antecedents(study.coreference_store())), "coreference")
+documents = study.coreference_store()
+rules = count_rules(documents.records())
+study.save_table(coreference_table(antecedents(documents), rules), "coreference")
 controls = [study.treebank_store(name) for name in ("random", "random-1")]
 matched = study.treebank_store("entropy-matched")
 for name, table in table3(treebank, controls, matched, study.embeddings, seeds=1).items():

@@ -7,7 +7,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from helpers.data.links import COREFERENCE
-from helpers.metrics.coreference import MENTION_TYPES, AntecedentJudgements, antecedents
+from helpers.metrics.coreference import MENTION_TYPES, antecedents
 from helpers.metrics.head_counts import OFFSETS, HeadCounts, head_counts
 from helpers.metrics.heads import head_label, parse_head
 from helpers.metrics.reference import paper_names, paper_table1, printed_numbers, scheme_of
@@ -19,7 +19,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def paper_heads(counts: HeadCounts, judgements: AntecedentJudgements) -> pd.DataFrame:
+def paper_heads(counts: HeadCounts, mentions: HeadCounts) -> pd.DataFrame:
     """Score the heads of the paper's Tables 1 and 2, and rank them among all heads.
 
     Parameters
@@ -27,8 +27,8 @@ def paper_heads(counts: HeadCounts, judgements: AntecedentJudgements) -> pd.Data
     counts : HeadCounts
         What `helpers.metrics.head_counts.count_heads` returns, for a model with the paper's 12
         layers of 12 heads.
-    judgements : AntecedentJudgements
-        What `helpers.metrics.coreference.evaluate_antecedents` returns.
+    mentions : HeadCounts
+        What `helpers.metrics.coreference.count_antecedents` returns among mentions.
 
     Returns
     -------
@@ -49,10 +49,9 @@ def paper_heads(counts: HeadCounts, judgements: AntecedentJudgements) -> pd.Data
         if relation in paper_table1().index:
             rows.append(_relation_row(counts, corpus_relation, relation))
     for mention_type in ("all", *MENTION_TYPES):
-        n_mentions = judgements.mentions[mention_type].sum()
+        n_mentions = mentions.size(mention_type)
         if n_mentions:
-            accuracy = judgements.accuracy(mention_type=mention_type)
-            comparison = _compare_heads(accuracy[None], coreference_head)
+            comparison = _compare_heads(mentions.accuracy(mention_type), coreference_head)
             name = f"{COREFERENCE}, {mention_type}"
             rows.append({"relation": name, "count": n_mentions, **comparison})
     # Several relations of a corpus can have one name: the most frequent one comes first.
@@ -62,7 +61,7 @@ def paper_heads(counts: HeadCounts, judgements: AntecedentJudgements) -> pd.Data
 def _relation_row(counts: HeadCounts, corpus_relation: str, relation: str) -> dict[str, object]:
     """Score the paper's head and fixed offset on a relation of the treebank."""
     published = paper_table1().loc[relation]
-    offset_accuracy = counts.offset_accuracy(corpus_relation)[0, 0]  # of full attention
+    offset_accuracy = counts.rival_accuracy(corpus_relation)[0, 0]  # of full attention
     is_paper_offset = published["baseline_offset"] == OFFSETS
     return {
         "relation": relation,
@@ -99,7 +98,7 @@ def score_paper_heads(study: Study) -> pd.DataFrame:
         of the paper's.
     """
     counts = head_counts(study.treebank_store())
-    table = paper_heads(counts, antecedents(study.coreference_store()))
+    table = paper_heads(counts, antecedents(study.coreference_store())["mentions"])
     treebank = "" if scheme_of(counts.names) == "stanford" else study.treebank_corpus().name
     documents = study.coreference_corpus()
     is_conll = all(name.endswith("_conll") for name in documents.spec["files"])

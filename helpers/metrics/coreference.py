@@ -10,201 +10,51 @@ that are possible for a mention.  Two mentions agree if every attribute has a va
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import product
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Num
+from jaxtyping import Bool
 
-from helpers.cache import cached
 from helpers.data.links import NO_MENTION, Links, ordered_mentions, read_links
-from helpers.data.records import Record, cluster_of
-from helpers.errors import InputError
-from helpers.metrics import CODE
-from helpers.metrics.heads import PerHead, head_label, is_right, picked_words
+from helpers.data.records import Record
+from helpers.metrics.head_counts import HeadCounts, cached_counts, count_rows, join_rows
+from helpers.metrics.heads import head_label, is_right, picked_words
 from helpers.metrics.reference import HERE, paper_table2
-from helpers.metrics.statistics import Clusters, cluster_sums, divide, ratio, weighted_ratios
+from helpers.metrics.statistics import Real, ratio, weighted_ratios
 from helpers.progress import progress
 from helpers.store.store import Example, Store
 
 # Words that a head can pick: head words of all other mentions, or all other words.
 Candidates = Literal["mentions", "words"]
+CANDIDATES: tuple[Candidates, ...] = get_args(Candidates)
 Attributes = Mapping[str, str]  # by the name of the attribute
 
-CANDIDATES: tuple[Candidates, ...] = get_args(Candidates)
 MENTION_TYPES = ("pronoun", "proper", "nominal")  # columns of Table 2
 UNKNOWN = "unknown"  # the type of a mention whose head word has no tag
 # By the head word's tag; any other tag makes a mention nominal.
 TYPES_BY_TAG = {"PRON": "pronoun", "PROPN": "proper", None: UNKNOWN, "_": UNKNOWN}
 UNMATCHED = "nominal without match"  # no earlier mention has the same head word
-ROWS = ("all", *MENTION_TYPES, UNMATCHED)
-NOMINAL_MINUS_ALL = "nominal minus all"
-PAPER_MIX = "paper's mix of types"
+TYPES = ("all", *MENTION_TYPES, UNMATCHED)
 # Margins that are weighted sums over types.  The paper does not print the shares of its types: they
 # are those with which the columns of Table 2 give its first column.
 COMBINATIONS = {
-    NOMINAL_MINUS_ALL: {"nominal": 1, "all": -1},
-    PAPER_MIX: {"pronoun": 0.48, "proper": 0.32, "nominal": 0.20},
+    "nominal minus all": {"nominal": 1, "all": -1},
+    "paper's mix of types": {"pronoun": 0.48, "proper": 0.32, "nominal": 0.20},
 }
-ALL_MENTIONS = "all mentions"
-OWN_TYPE = "the type"
-CHOSEN_FOR = (ALL_MENTIONS, OWN_TYPE)  # mentions of train on which a head is the best
-HELD_OUT_COLUMNS = (
-    "candidates", "chosen_for", "head", "type", "against", "n", "margin", "margin_low",
-    "margin_high", "margin_df",
-)  # fmt: skip
+HELD_OUT_COLUMNS = [
+    "candidates", "head", "type", "against", "n", "margin", "margin_low", "margin_high",
+    "margin_df",
+]  # fmt: skip
 HEAD = "head"
 HELD_OUT = "head of the type (chosen on train, scored on dev)"
 
 
-@dataclass(frozen=True)
-class AntecedentJudgements:
-    """For each mention that has an antecedent, which systems pick a right one.
-
-    Attributes
-    ----------
-    mentions : DataFrame
-        A row for each mention: ``document`` and ``split``; for each of `ROWS` whether it is of that
-        type; and for each of `SYSTEMS` whether that selects an antecedent.
-    heads : dict of bool arrays of shape (layer, head, mention)
-        By the set of candidates: whether the attention head picks an antecedent.
-    sees_antecedent : bool array of shape (layer, mention)
-        Whether the mention sees the head word of an antecedent in the layer, and therefore counts.
-    chance : dict of float arrays of shape (layer, mention)
-        By the set of candidates: the share of antecedents among the candidates that the mention
-        sees, which is the probability that a random pick is right.
-    """
-
-    mentions: pd.DataFrame
-    heads: Mapping[Candidates, Bool[np.ndarray, "layer head mention"]]
-    sees_antecedent: Bool[np.ndarray, "layer mention"]
-    chance: Mapping[Candidates, Float[np.ndarray, "layer mention"]]
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return all values as arrays; inverse of `from_arrays`."""
-        arrays = {"sees_antecedent": self.sees_antecedent}
-        for group in ("mentions", "heads", "chance"):
-            for name, values in getattr(self, group).items():
-                arrays[f"{group} {name}"] = np.array(list(values))
-        return arrays
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> AntecedentJudgements:
-        """Make judgements of the arrays from `to_arrays`."""
-        groups: dict[str, dict[Any, np.ndarray]] = defaultdict(dict)
-        for key, values in arrays.items():
-            group, _, name = key.partition(" ")
-            groups[group][name] = values
-        mentions = pd.DataFrame(groups["mentions"])
-        return cls(mentions, groups["heads"], arrays["sees_antecedent"], groups["chance"])
-
-    def of_split(self, split: str) -> AntecedentJudgements:
-        """Select the mentions of the documents of a split, "train" or "dev"."""
-        is_in_split = (self.mentions["split"] == split).to_numpy()
-        return AntecedentJudgements(
-            mentions=self.mentions[is_in_split],
-            heads={name: right[:, :, is_in_split] for name, right in self.heads.items()},
-            sees_antecedent=self.sees_antecedent[:, is_in_split],
-            chance={name: percent[:, is_in_split] for name, percent in self.chance.items()},
-        )
-
-    def accuracy(self, candidates: Candidates = "mentions", mention_type: str = "all") -> PerHead:
-        """Compute the accuracy of every attention head on the mentions that count, in percent.
-
-        Parameters
-        ----------
-        candidates : {"mentions", "words"}
-            Words that a head can pick.
-        mention_type : str
-            One of `ROWS`, of which there are mentions.
-
-        Returns
-        -------
-        float array of shape (layer, head)
-            NaN in a layer in which no mention counts.
-        """
-        is_of_type = self.mentions[mention_type].to_numpy()
-        right = self.heads[candidates][..., is_of_type].sum(axis=-1)
-        n_mentions = self.sees_antecedent[:, is_of_type].sum(axis=-1)  # [layer]
-        return divide(100 * right, n_mentions[:, None])
-
-    def best_head(
-        self, candidates: Candidates = "mentions", mention_type: str = "all"
-    ) -> tuple[int, int]:
-        """Find the attention head that picks most antecedents of a type of mention.
-
-        Parameters
-        ----------
-        candidates : {"mentions", "words"}
-            Words that a head can pick.
-        mention_type : str
-            One of `ROWS`.  The head for a type without mentions is chosen on mentions of all types.
-
-        Returns
-        -------
-        layer, head : int
-            Indices from 0.
-        """
-        if not self.mentions[mention_type].any():
-            mention_type = "all"
-        n_right = self.heads[candidates][..., self.mentions[mention_type]].sum(axis=-1)
-        layer, head = np.unravel_index(n_right.argmax(), n_right.shape)
-        return int(layer), int(head)
-
-    def sums(
-        self,
-        values: Num[np.ndarray, " mention"] | Bool[np.ndarray, " mention"],
-        mention_type: str,
-        layer: int | None = None,
-    ) -> tuple[Clusters, Clusters]:
-        """Sum a value of each mention over documents: the input of an interval over documents.
-
-        Parameters
-        ----------
-        values : array of shape (mention,)
-            For example whether a system is right.
-        mention_type : str
-            One of `ROWS`.
-        layer : int, optional
-            The layer in which mentions must see an antecedent.  By default all mentions count.
-
-        Returns
-        -------
-        totals : array of shape (document,)
-            Sums of the values, times 100 for percentages.
-        counts : array of shape (document,)
-            Number of mentions.
-        """
-        documents = self.mentions["document"].to_numpy()
-        counts = self._mentions_that_count(mention_type, layer)
-        by_mention = np.column_stack([np.where(counts, 100 * values, 0), counts])
-        totals, n_mentions = cluster_sums(by_mention, documents, np.unique(documents)).T
-        return totals, n_mentions
-
-    def mean_chance(self, candidates: Candidates, mention_type: str, layer: int) -> float:
-        """Compute the accuracy of random picks on the mentions that count, in percent."""
-        counts = self._mentions_that_count(mention_type, layer)
-        return 100 * self.chance[candidates][layer, counts].mean() if counts.any() else np.nan
-
-    def _mentions_that_count(
-        self, mention_type: str, layer: int | None
-    ) -> Bool[np.ndarray, " mention"]:
-        """Mark the mentions of a type, in a layer those that see an antecedent."""
-        is_of_type = self.mentions[mention_type].to_numpy()
-        return is_of_type if layer is None else is_of_type & self.sees_antecedent[layer]
-
-    def held_out(self) -> bool:
-        """Whether a head can be chosen on train and scored on dev."""
-        return {"train", "dev"} <= set(self.mentions["split"])
-
-
-def antecedents(store: Store) -> AntecedentJudgements:
-    """Let every attention head and rule pick an antecedent for each mention of a store, once (4.3).
+def antecedents(store: Store) -> dict[Candidates, HeadCounts]:
+    """Let every attention head pick an antecedent for each mention of a store, once (4.3).
 
     Parameters
     ----------
@@ -213,20 +63,20 @@ def antecedents(store: Store) -> AntecedentJudgements:
 
     Returns
     -------
-    AntecedentJudgements
+    dict of str to HeadCounts
+        What `count_antecedents` returns for each set of candidates.
     """
-    texts = progress(store, "antecedents", unit="document")
-    arrays = cached(
-        "antecedents",
-        lambda: evaluate_antecedents(texts).to_arrays(),
-        inputs={"store": store.key},
-        code=CODE,
-    )
-    return AntecedentJudgements.from_arrays(arrays)
+    counts: dict[Candidates, HeadCounts] = {}
+    for candidates in CANDIDATES:
+        documents = progress(store, f"antecedents among {candidates}", unit="document")
+        compute = partial(count_antecedents, documents, candidates)
+        inputs = {"store": store.key, "candidates": candidates}
+        counts[candidates] = cached_counts("antecedents", compute, inputs)
+    return counts
 
 
-def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
-    """Let every attention head and every rule pick an antecedent for every mention that has one.
+def count_antecedents(examples: Iterable[Example], candidates: Candidates) -> HeadCounts:
+    """Count the mentions for which every attention head picks an antecedent.
 
     A head picks the candidate that the mention's head word attends to most.  It is right if that is
     the head word of an earlier mention of the same chain.  The mention's own head word, special
@@ -236,73 +86,112 @@ def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
     ----------
     examples : iterable of Example
         Word-level maps of coreference documents, such as ``Study().coreference_store()``.
+    candidates : {"mentions", "words"}
+        Words that a head can pick.
 
     Returns
     -------
-    AntecedentJudgements
+    HeadCounts
+        A row for each document and each of `TYPES`.  A mention counts in the layers in which it
+        sees the head word of an antecedent.  The rivals are each of `RULES` and, last, chance: the
+        share of antecedents among the candidates that the mention sees, which is the probability
+        that a random pick is right.
 
     Raises
     ------
     InputError
         If no mention has an antecedent.
     """
-    tables = []
-    heads: dict[Candidates, list] = {candidates: [] for candidates in CANDIDATES}
-    chance: dict[Candidates, list] = {candidates: [] for candidates in CANDIDATES}
-    sees_antecedent = []
+    parts = []
     for number, example in enumerate(examples):
-        record = example.record
-        links = read_links(record)
-        is_mention = links.mention != NO_MENTION
-        if not is_mention.any():  # the maps of a document without antecedents are not needed
+        links, types, rules = _judge_rules(example.record)
+        if not len(links.word):  # the maps of a document without antecedents are not needed
             continue
-        links = Links(*(values[is_mention] for values in links))
-        tables.append(_judge_rules(record, links).assign(document=cluster_of(record, number)))
         words = example.word_positions
         maps = example.attention[..., words, words]
         visible = example.visible_keys[:, words, words]
+        allowed = links.candidates
+        if candidates == "words":
+            allowed = links.query[:, None] != np.arange(links.gold.shape[1])
+        picked = picked_words(maps, links.query, candidates=allowed, visible=visible[:, None])
         seen = visible[:, links.query]  # [layer, mention, word]
-        sees_antecedent.append((seen & links.gold).any(axis=-1))
-        is_other_word = links.query[:, None] != np.arange(links.gold.shape[1])
-        for name, candidates in zip(CANDIDATES, (links.candidates, is_other_word), strict=True):
-            picked = picked_words(
-                maps, links.query, candidates=candidates, visible=visible[:, None]
-            )
-            heads[name].append(is_right(picked, links))
-            n_right = (seen & links.gold).sum(axis=-1)
-            chance[name].append(divide(n_right, (seen & candidates).sum(axis=-1)))
-    if not tables:
-        raise InputError(
-            "no mention has an antecedent within its document; give documents in which coreference "
-            "chains continue, and raise --max-tokens if documents are cut too early"
-        )
-    table = pd.concat(tables, ignore_index=True)
-    table["document"], _ = pd.factorize(table["document"])
-    return AntecedentJudgements(
-        mentions=table,
-        heads={name: np.concatenate(parts, axis=-1) for name, parts in heads.items()},
-        sees_antecedent=np.concatenate(sees_antecedent, axis=-1),
-        chance={name: np.concatenate(parts, axis=-1) for name, parts in chance.items()},
-    )
+        n_right = (seen & links.gold).sum(axis=-1)  # [layer, mention]
+        counts = n_right > 0
+        chance = n_right / np.maximum((seen & allowed).sum(axis=-1), 1)
+        rivals = np.concatenate([counts[:, None] & rules, chance[:, None]], axis=1)
+        right = is_right(picked, links)
+        in_one_direction = (counts[None], rivals[None], right[None])
+        parts.append(count_rows(example.record, number, types, *in_one_direction))
+    return join_rows(parts)
 
 
-def _judge_rules(record: Record, links: Links) -> pd.DataFrame:
-    """Tabulate the types of the mentions that have an antecedent, and which rules find one."""
-    mentions = document_mentions(record)
-    rows = []
+def count_rules(records: Iterable[Record]) -> HeadCounts:
+    """Count the mentions for which each of `RULES` selects an antecedent.
+
+    As `count_antecedents`, with the rules in place of the heads of one layer.  A rule sees all
+    mentions, and has no rivals.
+    """
+    parts = []
+    for number, record in enumerate(records):
+        _, types, rules = _judge_rules(record)
+        right = rules[None, None]  # [direction, layer, rule, mention]
+        all_count = np.ones_like(right[:, :, 0])
+        no_rivals = right[:, :, :0]
+        parts.append(count_rows(record, number, types, all_count, no_rivals, right))
+    return join_rows(parts)
+
+
+def _judge_rules(
+    record: Record,
+) -> tuple[Links, dict[str, Bool[np.ndarray, " mention"]], Bool[np.ndarray, "rule mention"]]:
+    """Read the mentions that have an antecedent: links, marks by type, and which rules find one."""
+    links = read_links(record)
+    is_mention = links.mention != NO_MENTION
+    links = Links(*(values[is_mention] for values in links))
+    mentions = document_mentions(record) if is_mention.any() else []
+    types = []
+    has_match = []
+    finds = []
     for index in links.mention.tolist():
-        mention = mentions[index]
-        row: dict[str, Any] = {"split": record.get("split", ""), "all": True}
-        row |= {mention_type: mention.type == mention_type for mention_type in MENTION_TYPES}
-        picks = {system: select_antecedent(system, mentions, index) for system in SYSTEMS}
-        for system, pick in picks.items():
-            row[system] = pick is not None and mentions[pick].chain == mention.chain
-        row[UNMATCHED] = row["nominal"] and picks["head match"] is None
-        rows.append(row)
-    return pd.DataFrame(rows)
+        picks = {rule: select_antecedent(rule, mentions, index) for rule in RULES}
+        chains = [pick.chain if pick else None for pick in picks.values()]
+        finds.append([chain == mentions[index].chain for chain in chains])
+        has_match.append(picks["head match"] is not None)
+        types.append(mentions[index].type)
+    is_of_type = {name: np.array(types) == name for name in MENTION_TYPES}
+    is_unmatched = is_of_type["nominal"] & ~np.array(has_match, bool)
+    rows = {"all": np.ones(len(types), bool), **is_of_type, UNMATCHED: is_unmatched}
+    return links, rows, np.array(finds, bool).reshape(-1, len(RULES)).T
 
 
-def coreference_table(judgements: AntecedentJudgements) -> pd.DataFrame:
+def best_head(counts: HeadCounts, mention_type: str = "all") -> tuple[int, int]:
+    """Find the attention head that picks most antecedents of a type of mention.
+
+    Parameters
+    ----------
+    counts : HeadCounts
+        What `count_antecedents` returns.
+    mention_type : str
+        One of `TYPES`.  The head for a type without mentions is chosen on mentions of all types.
+
+    Returns
+    -------
+    layer, head : int
+        Indices from 0.
+    """
+    if not counts.size(mention_type):
+        mention_type = "all"
+    n_right = counts.by_article(counts.right[:, 0], mention_type).sum(axis=0)  # [layer, head]
+    layer, head = np.unravel_index(n_right.argmax(), n_right.shape)
+    return int(layer), int(head)
+
+
+def has_both_splits(counts: HeadCounts) -> bool:
+    """Whether a head can be chosen on train and scored on dev."""
+    return {"train", "dev"} <= set(counts.split)
+
+
+def coreference_table(heads: Mapping[Candidates, HeadCounts], rules: HeadCounts) -> pd.DataFrame:
     """Compute Table 2: the accuracy of heads and rules, with intervals over documents.
 
     There is a row for each system, set of candidates and type of mention.  The systems are the
@@ -313,53 +202,57 @@ def coreference_table(judgements: AntecedentJudgements) -> pd.DataFrame:
 
     Parameters
     ----------
-    judgements : AntecedentJudgements
-        What `evaluate_antecedents` returns.
+    heads : mapping of str to HeadCounts
+        What `count_antecedents` returns, by its candidates.
+    rules : HeadCounts
+        What `count_rules` returns.
 
     Returns
     -------
     DataFrame
         Columns ``system``, ``head``, ``candidates``, ``type``, ``n`` (mentions; of those of a head,
         the ones that see an antecedent), ``accuracy`` in percent, with a 95% bootstrap interval,
-        ``paper_accuracy``, and the accuracy ``chance`` of a random pick among the candidates that a
-        mention sees in the head's layer.
+        the accuracy ``chance`` of a random pick among the candidates that a mention sees in the
+        head's layer, and ``paper_accuracy``.
     """
-    systems: list[tuple[str, Any]] = [(rule, "earlier mentions") for rule in SYSTEMS]
-    systems += [(HEAD, candidates) for candidates in CANDIDATES]
-    if judgements.held_out():
-        systems += [(HELD_OUT, candidates) for candidates in CANDIDATES]
-    paper = paper_table2().stack()
     rows = []
-    for (system, candidates), mention_type in product(systems, ROWS):
-        row = {"system": system, "head": "", "candidates": candidates, "type": mention_type}
-        chance = np.nan
-        if system in SYSTEMS:
-            totals, counts = judgements.sums(judgements.mentions[system].to_numpy(), mention_type)
+    for (index, rule), mention_type in product(enumerate(RULES), TYPES):
+        row = {"system": rule, "head": "", "candidates": "earlier mentions", "type": mention_type}
+        rows.append(row | _accuracy(rules, mention_type, (0, index)))
+    for system, (candidates, counts), mention_type in product(
+        (HEAD, HELD_OUT), heads.items(), TYPES
+    ):
+        if system == HEAD:
+            best = best_head(counts)
+        elif has_both_splits(counts):
+            best = best_head(counts.of_split("train"), mention_type)
+            counts = counts.of_split("dev")
         else:
-            scored = judgements
-            best = judgements.best_head(candidates)
-            if system == HELD_OUT:
-                best = judgements.of_split("train").best_head(candidates, mention_type)
-                scored = judgements.of_split("dev")
-            row["head"] = head_label(*best)
-            totals, counts = scored.sums(scored.heads[candidates][best], mention_type, best[0])
-            chance = scored.mean_chance(candidates, mention_type, best[0])
-        row |= {"n": counts.sum(), **ratio(totals, counts).columns("accuracy")}
-        row["paper_accuracy"] = paper.get((system, mention_type), np.nan)
-        rows.append(row | {"chance": chance})
-    return pd.DataFrame(rows)
+            continue
+        row = {"system": system, "head": head_label(*best)}
+        row |= {"candidates": candidates, "type": mention_type}
+        row |= _accuracy(counts, mention_type, best)
+        rows.append(row | {"chance": counts.rival_accuracy(mention_type)[0, best[0], -1]})
+    in_paper = paper_table2().stack().rename("paper_accuracy")
+    return pd.DataFrame(rows).join(in_paper, on=["system", "type"])
 
 
-def coreference_held_out(judgements: AntecedentJudgements) -> pd.DataFrame:
+def _accuracy(counts: HeadCounts, mention_type: str, head: tuple[int, int]) -> dict[str, Real]:
+    """Name the columns of the accuracy of a head, or of a rule."""
+    right, total = counts.right_of_head(mention_type, (0, *head))
+    return {"n": total.sum(), **ratio(right, total).columns("accuracy")}
+
+
+def coreference_held_out(heads: Mapping[Candidates, HeadCounts]) -> pd.DataFrame:
     """Compute the margin over each rule of the head that is best on train, on the dev documents.
 
-    The head is the one that is best on all mentions, as in the paper, or the one that is best on
-    the type of mention (``chosen_for``).  Head and rule are paired in the interval of the margin.
+    The head is the one that is best on all mentions, as in the paper.  Head and rule are paired in
+    the interval of the margin.
 
     Parameters
     ----------
-    judgements : AntecedentJudgements
-        What `evaluate_antecedents` returns.
+    heads : mapping of str to HeadCounts
+        What `count_antecedents` returns, by its candidates.
 
     Returns
     -------
@@ -369,30 +262,21 @@ def coreference_held_out(judgements: AntecedentJudgements) -> pd.DataFrame:
         margin at nominal mentions minus that at all, and the margin if the types had the shares
         that they have in the paper.  The table is empty if the corpus has not both splits.
     """
-    if not judgements.held_out():
-        return pd.DataFrame(columns=HELD_OUT_COLUMNS)
-    train = judgements.of_split("train")
-    dev = judgements.of_split("dev")
-    margins = {mention_type: {mention_type: 1} for mention_type in ROWS} | COMBINATIONS
+    weights_of_types = {name: {name: 1} for name in TYPES} | COMBINATIONS
     rows = []
-    for candidates, rule, chosen_for in product(CANDIDATES, SYSTEMS, CHOSEN_FOR):
-        sums = {}
-        heads = {}
-        for mention_type in ROWS:
-            chosen_type = "all" if chosen_for == ALL_MENTIONS else mention_type
-            best = train.best_head(candidates, chosen_type)
-            heads[mention_type] = head_label(*best)
-            lead = dev.heads[candidates][best].astype(int) - dev.mentions[rule].to_numpy()
-            sums[mention_type] = dev.sums(lead, mention_type, best[0])
-        for name, weights in margins.items():
-            by_type = np.array([sums[mention_type] for mention_type in weights])
-            totals, counts = by_type.transpose(1, 2, 0)  # each [document, type]
-            margin = weighted_ratios(totals, counts, list(weights.values()))
-            labels = dict.fromkeys(heads[mention_type] for mention_type in weights)
-            row = {"candidates": candidates, "chosen_for": chosen_for, "head": ", ".join(labels)}
-            row |= {"type": name, "against": rule, "n": counts.sum(axis=0).max()}
+    for (candidates, counts), (index, rule) in product(heads.items(), enumerate(RULES)):
+        if not has_both_splits(counts):
+            continue
+        best = best_head(counts.of_split("train"))
+        dev = counts.of_split("dev")
+        for name, weights in weights_of_types.items():
+            sums = [dev.leads_of_head(mention_type, (0, *best), index) for mention_type in weights]
+            leads, total = np.array(sums).transpose(1, 2, 0)  # each [document, type]
+            margin = weighted_ratios(leads, total, list(weights.values()))
+            row = {"candidates": candidates, "head": head_label(*best), "type": name}
+            row |= {"against": rule, "n": total.sum(axis=0).max()}
             rows.append(row | margin.columns("margin", df=True))
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=HELD_OUT_COLUMNS)
 
 
 class DocumentMention(NamedTuple):
@@ -426,25 +310,22 @@ def document_mentions(record: Record) -> list[DocumentMention]:
     tags = record["tags"]
     mentions = []
     for start, end, chain, head in ordered_mentions(record):
-        mentions.append(
-            DocumentMention(
-                chain=chain,
-                type=TYPES_BY_TAG.get(tags[head], "nominal"),
-                string=words[start:end],
-                head_string=words[head],
-                attributes=attributes(words[start:end], tags[start:end], head - start),
-            )
-        )
+        string = words[start:end]
+        values = attributes(string, tags[start:end], head - start)
+        mention_type = TYPES_BY_TAG.get(tags[head], "nominal")
+        mentions.append(DocumentMention(chain, mention_type, string, words[head], values))
     return mentions
 
 
-def select_antecedent(system: str, mentions: Sequence[DocumentMention], index: int) -> int | None:
+def select_antecedent(
+    system: str, mentions: Sequence[DocumentMention], index: int
+) -> DocumentMention | None:
     """Select the nearest earlier mention that passes the first sieve that any mention passes.
 
     Parameters
     ----------
     system : str
-        One of `SYSTEMS`.
+        One of `RULES`.
     mentions : sequence of DocumentMention
         Mentions of a document, in order.
     index : int
@@ -452,12 +333,12 @@ def select_antecedent(system: str, mentions: Sequence[DocumentMention], index: i
 
     Returns
     -------
-    int or None
-        Index of the selected mention; None if no earlier mention passes.
+    DocumentMention or None
+        The selected mention; None if no earlier mention passes.
     """
-    for sieve in SYSTEMS[system]:
-        for earlier in reversed(range(index)):
-            if sieve(mentions[index], mentions[earlier]):
+    for sieve in RULES[system]:
+        for earlier in reversed(mentions[:index]):
+            if sieve(mentions[index], earlier):
                 return earlier
     return None
 
@@ -485,7 +366,7 @@ def _any_mention(mention: DocumentMention, earlier: DocumentMention) -> bool:
 # sieves of section 4.3, after Lee et al. (2011).  The paper does not have `MATCH_ELSE_NEAREST`:
 # head match finds nothing for most pronouns, so a lead over it says little where pronouns are many.
 MATCH_ELSE_NEAREST = "match, else nearest"
-SYSTEMS = {
+RULES = {
     "nearest mention": (_any_mention,),
     "head match": (_same_head_word,),
     MATCH_ELSE_NEAREST: (_same_head_word, _any_mention),

@@ -1,15 +1,15 @@
-"""Counts of the words whose partner each attention head picks (section 4.2).
+"""Counts of the words whose partner each attention head picks (sections 4.2 and 4.3).
 
-Partners are syntactic heads, or come from labelled pairs of words.  A word is asked once for each
-label of its pairs, so that a tree has one question for each word.  If a word has several partners
-of one label, a pick is right if it is any of them.
+Partners are syntactic heads, antecedents of mentions, or come from labelled pairs of words.  A word
+is asked once for each label of its pairs, so that a tree has one question for each word.  If a word
+has several partners of one label, a pick is right if it is any of them.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,17 +18,12 @@ from jaxtyping import Bool, Float, Int, Num, Shaped, UInt16
 
 from helpers.cache import cached
 from helpers.data.links import ROOT, Links, read_links
-from helpers.data.records import cluster_of
+from helpers.data.records import Record, cluster_of
 from helpers.errors import InputError
 from helpers.metrics import CODE
 from helpers.metrics.heads import DIRECTIONS, is_right, picked_words, sees_answer
 from helpers.metrics.reference import ALL
-from helpers.metrics.statistics import (
-    Clusters,
-    Whole,
-    cluster_sums,
-    divide,
-)
+from helpers.metrics.statistics import Clusters, Whole, cluster_sums, divide
 from helpers.store.store import Example, Store
 
 OFFSETS = np.array([-5, -4, -3, -2, -1, 1, 2, 3, 4, 5])
@@ -40,12 +35,13 @@ class HeadCounts:
 
     There is a row for each sentence and each relation that occurs in it.  A word counts in the
     layers and directions in which its syntactic head can be picked: under a causal mask, a word
-    attends to no later one.  With full attention it counts in all.
+    attends to no later one.  With full attention it counts in all.  For coreference (4.3), the rows
+    are those of documents and types of mentions, and there is one direction.
 
     Attributes
     ----------
     names : tuple of str
-        Names of the relations.  The first is `ALL`: every question of a sentence.
+        Names of the relations.  The first is that of all questions of a sentence.
     split : array of shape (row,)
         Split of the sentence: "train", "dev" or "".
     article : int array of shape (row,)
@@ -56,13 +52,11 @@ class HeadCounts:
         Number of words.
     visible_total : int array of shape (row, direction, layer)
         Number of words whose syntactic head can be picked, roots included.
-    offset_right : int array of shape (row, direction, layer, offset)
-        Number of these words whose syntactic head stands at each of `OFFSETS`.
+    rival_right : array of shape (row, direction, layer, rival)
+        Number of these words that each rival of the heads gets right: each of `OFFSETS`, or the
+        rules for coreference.
     right : int array of shape (row, direction, layer, head)
         Number of words whose syntactic head the attention head picks.
-    right_with_special : int array of shape (article, direction, layer, head)
-        The same for all words of each article, of any split, if special tokens can be picked as
-        well (footnote 2).
     """
 
     names: tuple[str, ...]
@@ -71,9 +65,8 @@ class HeadCounts:
     relation: Int[np.ndarray, " row"]
     total: UInt16[np.ndarray, " row"]
     visible_total: UInt16[np.ndarray, "row direction layer"]
-    offset_right: UInt16[np.ndarray, "row direction layer offset"]
+    rival_right: Num[np.ndarray, "row direction layer rival"]
     right: UInt16[np.ndarray, "row direction layer head"]
-    right_with_special: Int[np.ndarray, "article direction layer head"]
 
     def of_split(self, split: str) -> HeadCounts:
         """Select the rows of a split, "train" or "dev".
@@ -83,17 +76,15 @@ class HeadCounts:
         InputError
             If the treebank has no sentence of the split.
         """
-        is_in_split = self.split == split
-        if not is_in_split.any():
+        rows = self.split == split
+        if not rows.any():
             raise InputError(
                 f"the treebank has no {split} sentences, but heads are chosen on train and scored "
                 "on dev; give a treebank with both (TRAIN,DEV), more sentences (--sentences), or "
                 "more tokens for long ones (--max-tokens)"
             )
-        by_row = (
-            "split", "article", "relation", "total", "visible_total", "offset_right", "right",
-        )  # fmt: skip
-        return replace(self, **{name: getattr(self, name)[is_in_split] for name in by_row})
+        by_row = {name: values[rows] for name, values in vars(self).items() if name != "names"}
+        return replace(self, **by_row)
 
     def by_article(self, values: Num[np.ndarray, "row ..."], relation: str) -> Clusters:
         """Sum values over the rows of a relation, for each article.
@@ -155,17 +146,12 @@ class HeadCounts:
         """
         return self._percent_right(self.right, relation, minimum)
 
-    def offset_accuracy(
-        self, relation: str, *, minimum: int = 1
-    ) -> Float[np.ndarray, "direction layer offset"]:
-        """Compute the accuracy of each of `OFFSETS` on the words that count, in percent.
-
-        The parameters are those of `accuracy`.
-        """
-        return self._percent_right(self.offset_right, relation, minimum)
+    def rival_accuracy(self, relation: str) -> Float[np.ndarray, "direction layer rival"]:
+        """Compute the accuracy of each rival on the words that count, in percent."""
+        return self._percent_right(self.rival_right, relation, 1)
 
     def _percent_right(
-        self, right: UInt16[np.ndarray, "row direction layer _"], relation: str, minimum: int
+        self, right: Num[np.ndarray, "row direction layer _"], relation: str, minimum: int
     ) -> Float[np.ndarray, "direction layer _"]:
         """Divide numbers of right picks by those of the words that count, in percent."""
         sizes = self.visible_size(relation)[..., None]
@@ -187,32 +173,51 @@ class HeadCounts:
         right, total : array of shape (article,)
             Their ratio is the accuracy in percent.
         """
-        direction, layer, _ = head
         right = self.by_article(self.right[:, *head], relation)
-        total = self.by_article(self.visible_total[:, direction, layer], relation)
+        total = self.by_article(self.visible_total[:, *head[:2]], relation)
         return 100 * right, total
 
+    def leads_of_head(
+        self, relation: str, head: Sequence[Whole], rival: Whole
+    ) -> tuple[Clusters, Clusters]:
+        """Sum by how much a head leads a rival, times 100, and the words, for each article.
 
-def head_counts(store: Store) -> HeadCounts:
+        As `right_of_head`; ``rival`` is its index, and the ratio is the margin of the head in
+        percentage points.
+        """
+        right, total = self.right_of_head(relation, head)
+        rival_right = self.by_article(self.rival_right[:, *head[:2], rival], relation)
+        return right - 100 * rival_right, total
+
+
+def head_counts(store: Store, *, special_tokens: bool = False) -> HeadCounts:
     """Count the words that every attention head gets right over a treebank, once (section 4.2).
 
     Parameters
     ----------
     store : Store
         Word-level maps of a treebank.
+    special_tokens : bool
+        Whether a head can pick special tokens (footnote 2).
 
     Returns
     -------
     HeadCounts
     """
-    arrays: dict[str, Any] = cached(
-        "head-counts", lambda: vars(count_heads(store)), inputs={"store": store.key}, code=CODE
-    )
-    names = tuple(arrays.pop("names").tolist())
-    return HeadCounts(names=names, **arrays)
+    compute = partial(count_heads, store, special_tokens=special_tokens)
+    inputs = {"store": store.key, "special_tokens": special_tokens}
+    return cached_counts("head-counts", compute, inputs)
 
 
-def count_heads(examples: Iterable[Example]) -> HeadCounts:
+def cached_counts(
+    name: str, compute: Callable[[], HeadCounts], inputs: Mapping[str, Any]
+) -> HeadCounts:
+    """Count with `helpers.cache.cached`."""
+    arrays = cached(name, lambda: vars(compute()), inputs=inputs, code=CODE)
+    return HeadCounts(**{**arrays, "names": tuple(arrays["names"].tolist())})
+
+
+def count_heads(examples: Iterable[Example], *, special_tokens: bool = False) -> HeadCounts:
     """Count the words that every attention head gets right, in one pass over a treebank.
 
     `helpers.metrics.heads` defines which word a head picks, and the rule for a possessor's 's.  No
@@ -222,6 +227,8 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
     ----------
     examples : iterable of Example
         Word-level maps of a treebank, such as ``Study().treebank_store()``.
+    special_tokens : bool
+        Whether a head can pick special tokens, which are never right (footnote 2).
 
     Returns
     -------
@@ -232,81 +239,72 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
     InputError
         If no text has syntactic heads or pairs.
     """
-    with_special = defaultdict(int)  # by article
-    parts = defaultdict(list)
+    parts = []
     for number, example in enumerate(examples):
-        record = example.record
-        if "words" not in record:  # a text of tokens has no annotation
+        if "words" not in example.record:  # a text of tokens has no annotation
             continue
-        links = read_links(record)
-        right, right_with_special = _right_picks(example, links)
-        relations = links.relation
-        names = [ALL, *np.unique(relations).tolist()]
-        at_offset = is_right(links.query + OFFSETS[:, None], links)  # [offset, link]
+        links = read_links(example.record)
+        first = example.word_positions.start
+        queries = links.query + first
+        is_candidate = example.is_word | special_tokens
+        candidates = np.broadcast_to(is_candidate, (len(queries), len(example)))
+        options = {"candidates": candidates, "visible": example.visible_keys[:, None]}
+        right = []
+        for direction in DIRECTIONS:
+            picked = picked_words(example.attention, queries, direction=direction, **options)
+            right.append(is_right(picked - first, links))
         counts = links_that_count(example, links)  # [direction, layer, link]
-        article = cluster_of(record, number)
-        with_special[article] += right_with_special.sum(axis=-1)
-        rows = {
-            "split": [record.get("split", "")] * len(names),
-            "article": [article] * len(names),
-            "relation": names,
-            "total": _sum_by_relation(np.ones(len(relations), bool), relations),
-            "visible_total": _sum_by_relation(counts, relations),
-            "offset_right": _sum_by_relation(counts[:, :, None] & at_offset, relations),
-            "right": _sum_by_relation(right, relations),
-        }
-        for name, values in rows.items():
-            parts[name].append(np.asarray(values))
-    columns = {name: np.concatenate(values) for name, values in parts.items()}
-    if not columns or not columns["total"].any():
-        raise InputError(
-            "the texts have no syntactic heads and no pairs; give a treebank, or records with pairs"
-        )
-    columns["article"], _ = pd.factorize(columns["article"])
-    columns["relation"], names = pd.factorize(columns["relation"])
-    by_article = np.stack(list(with_special.values()))
-    return HeadCounts(names=tuple(names), right_with_special=by_article, **columns)
+        at_offset = counts[:, :, None] & is_right(links.query + OFFSETS[:, None], links)
+        rows = {ALL: np.ones(len(links.relation), bool)}
+        rows |= {name: links.relation == name for name in np.unique(links.relation)}
+        parts.append(count_rows(example.record, number, rows, counts, at_offset, np.array(right)))
+    return join_rows(parts)
 
 
-def syntactic_heads(example: Example) -> Int[np.ndarray, " word"]:
-    """Read the syntactic head of each word, from 0; -1 for the root.
+def count_rows(
+    record: Record,
+    number: int,
+    rows: Mapping[str, Bool[np.ndarray, " link"]],
+    counts: Bool[np.ndarray, "direction layer link"],
+    rival_right: Shaped[np.ndarray, "direction layer rival link"],
+    right: Bool[np.ndarray, "direction layer head link"],
+) -> dict[str, Any]:
+    """Count for a text, which is the ``number``-th, what `HeadCounts` has.
 
-    Parameters
-    ----------
-    example : Example
-        A sentence of a treebank.
+    ``rows`` marks the links of each row, and ``counts`` those that count in a layer.
+    """
+    is_of_row = np.array(list(rows.values()), np.float32).T  # [link, row]
+    columns: dict[str, Any] = {
+        "relation": np.array(list(rows)),
+        "article": np.full(len(rows), cluster_of(record, number)),
+        "split": np.full(len(rows), record.get("split", "")),
+        "total": is_of_row.sum(axis=0).astype(np.uint16),
+    }
+    marks = {"visible_total": counts, "rival_right": rival_right, "right": right}
+    for name, values in marks.items():
+        sums = np.moveaxis(values @ is_of_row, -1, 0)  # [row, ...]
+        columns[name] = sums.astype(np.uint16) if values.dtype == bool else sums
+    return columns
 
-    Returns
-    -------
-    int array of shape (word,)
+
+def join_rows(parts: Sequence[Mapping[str, Any]]) -> HeadCounts:
+    """Join the labelled rows of all texts.
 
     Raises
     ------
     InputError
-        If the record has no syntactic heads.
+        If there is nothing to count.
     """
-    if "heads" not in example.record:
+    if not any(part["total"].any() for part in parts):
         raise InputError(
-            f"example {example.index} has no syntactic heads; give the store of a treebank"
+            "the texts have no syntactic heads and no pairs, and no mention has an antecedent "
+            "within its document; give a treebank, records with pairs, or documents in which "
+            "coreference chains continue, and raise --max-tokens if documents are cut too early"
         )
-    return np.asarray(example.record["heads"]) - 1
-
-
-def _right_picks(
-    example: Example, links: Links
-) -> Bool[np.ndarray, "candidates direction layer head link"]:
-    """Mark the links that each head gets right among words, and among special tokens, too."""
-    words = example.word_positions
-    right = []
-    for allowed in (words, slice(None)):
-        maps = example.attention[..., allowed, allowed]
-        visible = example.visible_keys[:, None, allowed, allowed]
-        first = 0 if allowed == words else words.start  # position of the first word
-        for direction in DIRECTIONS:
-            queries = links.query + first
-            picked = picked_words(maps, queries, direction=direction, visible=visible)
-            right.append(is_right(picked - first, links))
-    return np.reshape(right, (2, len(DIRECTIONS), *right[0].shape))
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    columns["article"], _ = pd.factorize(columns["article"])
+    columns["relation"], names = pd.factorize(columns["relation"])
+    return HeadCounts(names=tuple(names), **columns)
 
 
 def links_that_count(example: Example, links: Links) -> Bool[np.ndarray, "direction layer link"]:
@@ -315,12 +313,3 @@ def links_that_count(example: Example, links: Links) -> Bool[np.ndarray, "direct
     visible = example.visible_keys[:, words, words]
     by_direction = [sees_answer(links, visible, direction) for direction in DIRECTIONS]
     return np.stack(by_direction) | links.is_root
-
-
-def _sum_by_relation(
-    marks: Bool[np.ndarray, "*predictor link"], relations: Shaped[np.ndarray, " link"]
-) -> UInt16[np.ndarray, "relation ..."]:
-    """Count the marked links in all, and by relation in alphabetical order."""
-    by_link = np.moveaxis(marks, -1, 0)
-    by_relation = cluster_sums(by_link, relations, np.unique(relations))
-    return np.concatenate([by_link.sum(axis=0)[None], by_relation]).astype(np.uint16)

@@ -73,6 +73,24 @@ def parse_head(label: str) -> tuple[int, int]:
     return int(layer) - 1, int(head) - 1
 
 
+def head_indices(table: pd.DataFrame) -> Int[np.ndarray, "3 row"]:
+    """Read the heads of a table of relations.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Columns ``head`` (a label) and ``direction``, one of `DIRECTIONS`.
+
+    Returns
+    -------
+    int array of shape (3, row)
+        The direction, the layer and the head of each row, all from 0.
+    """
+    rows = zip(table["direction"], table["head"], strict=True)
+    indices = [(DIRECTIONS.index(direction), *parse_head(label)) for direction, label in rows]
+    return np.array(indices, int).reshape(-1, 3).T
+
+
 def head_rows(layers: int, heads: int, **columns: Shaped[np.ndarray, "layer head"]) -> pd.DataFrame:
     """Make a table with a row for each head, in the order of `head_labels`.
 
@@ -143,22 +161,21 @@ def picked_words(
         Picked words, from 0.  If a head picks nothing for a word, it is the word itself, which is
         never right.
     """
-    words = attention.shape[-1]
-    queries = np.arange(words) if queries is None else queries
+    words = np.arange(attention.shape[-1])
+    queries = words if queries is None else queries
     weights = by_dependent(attention, direction)[..., queries, :]  # [..., query, word]
-    allowed = queries[:, None] != np.arange(words)
+    allowed = queries[:, None] != words
     if candidates is not None:
         allowed = allowed & candidates
     if visible is not None:
         allowed = allowed & by_dependent(visible, direction)[..., queries, :]
     # Copied once, so that the rows are contiguous in either direction.
     candidate_weights = np.where(allowed, weights, -np.inf)
-    picked = candidate_weights.argmax(axis=-1)
-    largest = np.take_along_axis(candidate_weights, picked[..., None], axis=-1)[..., 0]
+    largest = candidate_weights.max(axis=-1)
     smallest = np.where(allowed, weights, np.inf).min(axis=-1)
     is_only_candidate = allowed.sum(axis=-1) == 1
     has_pick = (largest > 0) & ((largest > smallest) | is_only_candidate)
-    return np.where(has_pick, picked, queries)
+    return np.where(has_pick, candidate_weights.argmax(axis=-1), queries)
 
 
 def by_dependent(
@@ -174,6 +191,13 @@ def by_dependent(
         Whether the query or the key is the dependent.
     """
     return maps if direction == DIRECTIONS[0] else maps.swapaxes(-1, -2)
+
+
+def rows_by_dependent(
+    maps: Shaped[np.ndarray, "row query key"], directions: Int[np.ndarray, " row"]
+) -> Shaped[np.ndarray, "row dependent head"]:
+    """Order the axes of maps as `by_dependent` does, each in the direction of its row, from 0."""
+    return np.where(directions[:, None, None] == 1, maps.swapaxes(1, 2), maps)
 
 
 def is_right(

@@ -11,9 +11,10 @@ head can be picked in the layer and direction of the relation's head count, for 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import product
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -22,9 +23,9 @@ from jaxtyping import Bool, Int, Shaped
 from helpers.data.links import Links, read_links
 from helpers.data.records import cluster_of
 from helpers.metrics.head_counts import links_that_count
-from helpers.metrics.heads import DIRECTIONS, is_right, parse_head, picked_words
+from helpers.metrics.heads import head_indices, is_right, picked_words, rows_by_dependent
 from helpers.metrics.reference import ALL, EVERY_RELATION
-from helpers.metrics.statistics import Estimate, ratio, weighted_ratios
+from helpers.metrics.statistics import Estimate, ratio, summary_table, weighted_ratios
 from helpers.store.store import Example
 
 Side = Literal["left", "right"]
@@ -34,31 +35,18 @@ DISTANCES = ("1", "2", "3 to 5", "over 5")  # in words, between a word and its s
 LIMITS_OF_DISTANCES = [0, 1, 2, 5, np.inf]
 FEWEST_WORDS = 20  # of a relation at a distance, in accuracy_by_distance
 PREDICTORS = ("head", "offset", "nearest")
-MEAN_LEAD = "mean margin over the nearest word"
-FAR_PARENTS = "heads minus nearest words, far parents"
-SHARE_AHEAD = "share of relations whose head is ahead of the nearest word"
 RULE_COLUMNS = ["nearest_class", "nearest_side"]
-WORD_COLUMNS = ["relation", "article", "distance", *PREDICTORS, "has_nearest", "head_to_nearest"]
-
-
-class _Heads(NamedTuple):
-    """The head of each relation: layer, head and direction from 0, and its fixed offset."""
-
-    relations: Shaped[np.ndarray, " row"]
-    layers: Int[np.ndarray, " row"]
-    heads: Int[np.ndarray, " row"]
-    directions: Int[np.ndarray, " row"]
-    offsets: Int[np.ndarray, " row"]
+WORD_COLUMNS = ["relation", "article", "distance", *PREDICTORS, "head_lead", "far_lead"]
 
 
 def nearest_word(
-    tags: Iterable[str | None], word_class: str, side: Side
+    tags: Sequence[str | None] | Shaped[np.ndarray, " word"], word_class: str, side: Side
 ) -> Int[np.ndarray, " word"]:
     """Find the nearest word of a class on one side of each word.
 
     Parameters
     ----------
-    tags : iterable of str or None
+    tags : sequence of str or None
         The part of speech of each word.
     word_class : str
         The part of speech that is looked for, such as "VERB".
@@ -70,17 +58,14 @@ def nearest_word(
     int array of shape (word,)
         Words, from 0.  It is the word itself, which is never right, if there is none on that side.
     """
-    is_of_class = np.asarray(list(tags), dtype=object) == word_class
-    words = np.arange(len(is_of_class))
-    if side == "left":
-        nearest = np.maximum.accumulate(np.where(is_of_class, words, -1))
-        nearest = np.concatenate([[-1], nearest[:-1]])
-    else:
-        last = len(words)
-        nearest = np.minimum.accumulate(np.where(is_of_class, words, last)[::-1])[::-1]
-        nearest = np.concatenate([nearest[1:], [last]])
-    exists = (nearest >= 0) & (nearest < len(words))
-    return np.where(exists, nearest, words)
+    if side == "right":  # the text is read backwards
+        nearest = nearest_word(tags[::-1], word_class, "left")
+        return len(tags) - 1 - nearest[::-1]
+    words = np.arange(len(tags))
+    is_of_class = np.asarray(tags, dtype=object) == word_class
+    last = np.maximum.accumulate(np.where(is_of_class, words, -1))  # up to each word
+    before = np.concatenate([[-1], last])[:-1]
+    return np.where(before < 0, words, before)
 
 
 def choose_rules(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataFrame:
@@ -99,17 +84,16 @@ def choose_rules(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.Data
         The table with ``nearest_class`` and ``nearest_side``; both are empty if no word of train
         has a tag.
     """
-    heads = _heads_of_relations(held_out)
-    n_right: dict[Rule, Int[np.ndarray, " row"]] = {}
+    n_right: defaultdict[Rule, Any] = defaultdict(int)  # by relation
     for example in examples:
         if example.record.get("split") != "train":
             continue
         links = read_links(example.record)
         tags = _tags(example)
-        counts = _links_of_rows(example, links, heads).astype(int)
+        counts = _links_of_rows(example, links, held_out).astype(int)
         for rule in product(sorted(set(tags) - {None}), SIDES):
-            is_found = _finds_parent(nearest_word(tags, *rule), links)
-            n_right[rule] = n_right.get(rule, 0) + counts @ is_found
+            nearest = nearest_word(tags, *rule)[links.word]
+            n_right[rule] += counts @ is_right(nearest, links._replace(query=links.word))
     rules = sorted(n_right)  # of equal rules, the first in the alphabet counts
     best: list[Any] = [(None, None)] * len(held_out)
     if rules:
@@ -135,67 +119,48 @@ def judge_words(examples: Iterable[Example], rules: pd.DataFrame) -> pd.DataFram
         A row for each link of dev and each relation that it counts for (its own, and `ALL`).
         Columns: ``relation``; ``article``; ``distance`` to the nearest partner in words (0 for the
         root); and 1 or 0 for whether it is found by the ``head``, the ``offset`` and the
-        ``nearest`` word, whether there ``has_nearest`` a nearest word, and whether the head picks
-        it, ``head_to_nearest``.  The last three are NaN without rules, because no word has a tag.
+        ``nearest`` word.  ``head_lead`` is ``head`` minus ``nearest``.  ``far_lead`` is for words
+        with a nearest word that is not their partner, and with a partner two words away or more:
+        ``head`` minus whether the head picks that nearest word.  What needs a rule is NaN without
+        rules, because no word has a tag.
     """
-    heads = _heads_of_relations(rules)
-    classes_and_sides = list(rules[RULE_COLUMNS].dropna().itertuples(index=False, name=None))
     parts = [pd.DataFrame(columns=WORD_COLUMNS)]
     for number, example in enumerate(examples):
-        if example.record.get("split") != "dev":
-            continue
-        links = read_links(example.record)
-        counts = _links_of_rows(example, links, heads)
-        values = _judge(example, links, heads, classes_and_sides)
-        sentence = pd.DataFrame({name: marks[counts] for name, marks in values.items()})
-        relations = np.repeat(heads.relations, counts.sum(axis=1))
-        parts.append(
-            sentence.assign(relation=relations, article=cluster_of(example.record, number))
-        )
+        if example.record.get("split") == "dev":
+            article = cluster_of(example.record, number)
+            parts.append(_judge(example, rules).assign(article=article))
     words = pd.concat(parts, ignore_index=True)
     return words.astype(dict.fromkeys(WORD_COLUMNS[2:], float))
 
 
-def _judge(
-    example: Example, links: Links, heads: _Heads, rules: Sequence[Rule]
-) -> dict[str, Shaped[np.ndarray, "row link"]]:
-    """Let the head, the offset and the rule of each relation answer every link of a sentence."""
+def _judge(example: Example, rules: pd.DataFrame) -> pd.DataFrame:
+    """Let the head, the offset and the rule of each relation answer its links in a sentence."""
+    links = read_links(example.record)
+    directions, layers, heads = head_indices(rules)
     words = example.word_positions
-    maps = example.stored_attention[heads.layers, heads.heads][:, words, words]
-    visible = example.visible_keys[heads.layers][:, words, words]
     # Rows of the maps are those of dependents, whichever direction a head is read in.
-    is_column = (heads.directions == 1)[:, None, None]
-    maps = np.where(is_column, maps.swapaxes(1, 2), maps).astype(np.float32)
-    visible = np.where(is_column, visible.swapaxes(1, 2), visible)
-    picked = picked_words(maps, links.query, visible=visible)  # [row, link]
-    n_words = links.gold.shape[1]
-    distances = np.abs(links.word[:, None] - np.arange(n_words))
-    to_parent = np.where(links.gold, distances, n_words).min(axis=1)
-    values = dict.fromkeys(WORD_COLUMNS[2:], np.full(picked.shape, np.nan))
-    values["distance"] = np.broadcast_to(np.where(links.is_root, 0, to_parent), picked.shape)
-    values["head"] = is_right(picked, links)
-    values["offset"] = is_right(links.query + heads.offsets[:, None], links)
-    if rules:
-        nearest = np.array([nearest_word(_tags(example), *rule) for rule in rules])  # [row, word]
-        to_nearest = nearest[:, links.word]
-        values["nearest"] = _finds_parent(nearest, links)
-        values["has_nearest"] = to_nearest != links.word
+    maps = rows_by_dependent(example.stored_attention[layers, heads][:, words, words], directions)
+    visible = rows_by_dependent(example.visible_keys[layers][:, words, words], directions)
+    picked = picked_words(maps.astype(np.float32), links.query, visible=visible)  # [row, link]
+    distances = np.abs(links.word[:, None] - np.arange(links.gold.shape[1]))
+    distance = np.where(links.is_root, 0, np.where(links.gold, distances, np.inf).min(axis=1))
+    offsets = rules["baseline_offset"].to_numpy(int)[:, None]
+    columns = dict.fromkeys(WORD_COLUMNS[2:], np.full(picked.shape, np.nan))
+    columns["distance"] = distance
+    columns["head"] = is_right(picked, links).astype(float)
+    columns["offset"] = is_right(links.query + offsets, links)
+    chosen_rules = rules[RULE_COLUMNS].dropna().to_numpy()
+    if len(chosen_rules):
+        nearest = np.array([nearest_word(_tags(example), *rule) for rule in chosen_rules])
+        to_nearest = nearest[:, links.word]  # [row, link]; here a possessor has no 's
+        columns["nearest"] = is_right(to_nearest, links._replace(query=links.word))
+        columns["head_lead"] = columns["head"] - columns["nearest"]
+        is_far = (to_nearest != links.word) & ~columns["nearest"] & (distance > 1)
         picks_nearest = (picked == to_nearest) & (picked != links.query)
-        values["head_to_nearest"] = picks_nearest & values["has_nearest"]
-    return values
-
-
-def _heads_of_relations(held_out: pd.DataFrame) -> _Heads:
-    """Read the head of each row of the table."""
-    labels = [parse_head(label) for label in held_out["head"]]
-    layers, heads = np.array(labels, int).reshape(-1, 2).T
-    return _Heads(
-        relations=held_out["relation"].to_numpy(object),
-        layers=layers,
-        heads=heads,
-        directions=np.array([DIRECTIONS.index(name) for name in held_out["direction"]], int),
-        offsets=held_out["baseline_offset"].to_numpy(int),
-    )
+        columns["far_lead"] = np.where(is_far, columns["head"] - picks_nearest, np.nan)
+    counts = _links_of_rows(example, links, rules)
+    values = {name: np.broadcast_to(marks, counts.shape)[counts] for name, marks in columns.items()}
+    return pd.DataFrame(values).assign(relation=rules["relation"].repeat(counts.sum(axis=1)).array)
 
 
 def _tags(example: Example) -> Shaped[np.ndarray, " word"]:
@@ -204,19 +169,14 @@ def _tags(example: Example) -> Shaped[np.ndarray, " word"]:
     return np.asarray(record.get("tags") or [None] * len(record["words"]), dtype=object)
 
 
-def _links_of_rows(example: Example, links: Links, heads: _Heads) -> Bool[np.ndarray, "row link"]:
+def _links_of_rows(
+    example: Example, links: Links, held_out: pd.DataFrame
+) -> Bool[np.ndarray, "row link"]:
     """Mark the links of each row's relation that count in the layer and direction of its head."""
-    counts = links_that_count(example, links)  # [direction, layer, link]
-    relations = heads.relations[:, None]
+    directions, layers, _ = head_indices(held_out)
+    relations = held_out["relation"].to_numpy(object)[:, None]
     is_of_relation = (links.relation == relations) | (relations == ALL)
-    return counts[heads.directions, heads.layers] & is_of_relation
-
-
-def _finds_parent(
-    nearest: Int[np.ndarray, "*rule word"], links: Links
-) -> Bool[np.ndarray, "*rule link"]:
-    """Mark the links whose word picks a partner; here a possessor has no 's."""
-    return is_right(nearest[..., links.word], links._replace(query=links.word))
+    return links_that_count(example, links)[directions, layers] & is_of_relation
 
 
 def add_nearest(rules: pd.DataFrame, words: pd.DataFrame) -> pd.DataFrame:
@@ -242,22 +202,18 @@ def add_nearest(rules: pd.DataFrame, words: pd.DataFrame) -> pd.DataFrame:
     )
     scores = []
     for relation in rules["relation"]:
-        relation_words = words[words["relation"] == relation]
-        nearest = relation_words["nearest"]
-        accuracy = _percentage(nearest, relation_words).columns("nearest_accuracy")
-        margin = _percentage(relation_words["head"] - nearest, relation_words)
-        scores.append(accuracy | margin.columns("nearest_margin", df=True))
+        part = words[words["relation"] == relation]
+        accuracy = _percentage(part, "nearest").columns("nearest_accuracy")
+        margin = _percentage(part, "head_lead").columns("nearest_margin", df=True)
+        scores.append(accuracy | margin)
     return rules.join(pd.DataFrame(scores, rules.index, names, dtype=float))
 
 
-def _percentage(values: pd.Series, words: pd.DataFrame) -> Estimate:
-    """Estimate the mean of a value of some words in percent; words without the value are left out.
-
-    It is the accuracy of what a column marks, or a lead if two columns are subtracted.
-    """
-    values = values.dropna()
-    owners, articles = pd.factorize(words.loc[values.index, "article"], sort=True)
-    sums = np.bincount(owners, values, minlength=len(articles))
+def _percentage(words: pd.DataFrame, column: str) -> Estimate:
+    """Estimate the mean of a column in percent; words without a value are left out."""
+    words = words.dropna(subset=column)
+    owners, articles = pd.factorize(words["article"], sort=True)
+    sums = np.bincount(owners, words[column], minlength=len(articles))
     return ratio(100 * sums, np.bincount(owners, minlength=len(articles)))
 
 
@@ -279,9 +235,6 @@ def accuracy_by_distance(words: pd.DataFrame) -> pd.DataFrame:
         The root has no distance and is left out.  There is no row without words.  Without tags,
         the columns of the nearest word are empty.
     """
-    names = ["relation", "distance", "count"]
-    for name in (*PREDICTORS, "head_lead"):
-        names += Estimate(0).columns(name)
     words = words[words["distance"] > 0]
     single = words[words["relation"] != ALL]
     words = pd.concat([words, single.assign(relation=EVERY_RELATION)], ignore_index=True)
@@ -290,11 +243,10 @@ def accuracy_by_distance(words: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (relation, distance), part in words.groupby([relations, distances], observed=True):
         row = {"relation": relation, "distance": distance, "count": len(part)}
-        for predictor in PREDICTORS:
-            row |= _percentage(part[predictor], part).columns(predictor)
-        lead = _percentage(part["head"] - part["nearest"], part)
-        rows.append(row | lead.columns("head_lead", df=True))
-    return pd.DataFrame(rows, columns=[*names, "head_lead_df"])
+        for name in (*PREDICTORS, "head_lead"):
+            row |= _percentage(part, name).columns(name, df=name == "head_lead")
+        rows.append(row)
+    return pd.DataFrame(rows if rows else {"relation": [], "distance": [], "count": []})
 
 
 def nearest_summary(words: pd.DataFrame) -> pd.DataFrame:
@@ -308,29 +260,25 @@ def nearest_summary(words: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Rows in the form of `helpers.metrics.dependency_heads.relation_summary`: `MEAN_LEAD`, the
-        mean over relations of the head's accuracy minus that of the rule in percentage points, with
-        a 95% bootstrap interval over articles; `SHARE_AHEAD`, the share of relations whose head
-        is more accurate, without an interval; and `FAR_PARENTS`, over the words whose nearest word
-        of the class is not their syntactic head, and whose head is two words away or more: how
-        often the attention head picks the syntactic head minus how often it picks the nearest word,
-        with an interval.  A head that only looks for the nearest word of a class picks that word.
+        Rows in the form of `helpers.metrics.dependency_heads.relation_summary`:
+
+        - "mean margin over the nearest word": the mean over relations of the head's accuracy minus
+          that of the rule in percentage points, with a 95% bootstrap interval over articles;
+        - "share of relations whose head is ahead of the nearest word", without an interval;
+        - "heads minus nearest words, far parents", the mean of ``far_lead``, with an interval.  A
+          head that only looks for the nearest word of a class picks that word.
+
         There is no row without a rule.
     """
-    single = words[words["relation"] != ALL].dropna(subset="nearest")
+    single = words[words["relation"] != ALL].dropna(subset="head_lead")
     if single.empty:
-        return pd.DataFrame(columns=["quantity", *Estimate(0).columns("value", df=True)])
-    lead = single["head"] - single["nearest"]
-    by_article = lead.groupby([single["article"], single["relation"]]).agg(["sum", "size"])
-    by_article = by_article.unstack(fill_value=0)
-    right, total = by_article["sum"].to_numpy(), by_article["size"].to_numpy()
-    mean_lead = weighted_ratios(100 * right, total)
-    rows = [
-        {"quantity": MEAN_LEAD, **mean_lead.columns("value", df=True)},
-        {"quantity": SHARE_AHEAD, "value": (right.sum(axis=0) > 0).mean()},
-    ]
-    far = single.query("has_nearest == 1 and nearest == 0 and distance > 1")
-    if len(far):
-        lead_over_nearest = _percentage(far["head"] - far["head_to_nearest"], far)
-        rows.append({"quantity": FAR_PARENTS, **lead_over_nearest.columns("value", df=True)})
-    return pd.DataFrame(rows)
+        return summary_table({})
+    sums = single.pivot_table("head_lead", "article", "relation", ["sum", "count"], fill_value=0)
+    leads, totals = sums["sum"].to_numpy(), sums["count"].to_numpy()
+    share = (leads.sum(axis=0) > 0).mean()
+    rows = {
+        "mean margin over the nearest word": weighted_ratios(100 * leads, totals),
+        "share of relations whose head is ahead of the nearest word": Estimate(share, df=np.nan),
+        "heads minus nearest words, far parents": _percentage(single, "far_lead"),
+    }
+    return summary_table(rows).dropna(subset="value")

@@ -1,16 +1,32 @@
-"""Tables of section 4.2 of one model, or of a control, from the maps of a treebank."""
+"""Tables of section 4.2 that read the maps of a treebank, of one model or of a control.
+
+Besides the best heads and the nearest words, they have the attention to special tokens of heads
+whose relation is missing (``no_op``, section 3.2).
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from functools import partial
+from typing import Any
 
+import numpy as np
 import pandas as pd
+from jaxtyping import Float
 
 from helpers.cache import cached
+from helpers.data.links import read_links
+from helpers.data.records import cluster_of
 from helpers.metrics import CODE, nearest_words
 from helpers.metrics import dependency_heads as heads
 from helpers.metrics.head_counts import HeadCounts
-from helpers.store.store import Store
+from helpers.metrics.heads import head_indices, rows_by_dependent
+from helpers.metrics.reference import ALL
+from helpers.metrics.statistics import weighted_ratios
+from helpers.store.store import Example, Store
+
+WITH_FUNCTION = "heads with a function"  # the last row
 
 
 def relation_tables(store: Store, counts: HeadCounts, *, minimum: int) -> dict[str, pd.DataFrame]:
@@ -30,8 +46,8 @@ def relation_tables(store: Store, counts: HeadCounts, *, minimum: int) -> dict[s
     dict of str to DataFrame
         By the names of their files: ``dependency_heads_held_out`` (`held_out_heads` with the
         columns of `nearest_words.add_nearest`), ``relation_summary`` (with the rows of
-        `nearest_words.nearest_summary` and `possessive_summary`), ``accuracy_by_distance`` (of
-        `nearest_words`, from `nearest_words.FEWEST_WORDS` words on) and ``no_op`` (`no_op_table`).
+        `nearest_words.nearest_summary`), ``accuracy_by_distance`` (of `nearest_words`, from
+        `nearest_words.FEWEST_WORDS` words on) and ``no_op`` (`no_op_table`).
 
     Raises
     ------
@@ -55,12 +71,106 @@ def _relation_tables(store: Store, counts: HeadCounts, minimum: int) -> dict[str
     summaries = [
         heads.relation_summary(counts, held_out),
         nearest_words.nearest_summary(words),
-        heads.possessive_summary(store, held_out),
     ]
     by_distance = nearest_words.accuracy_by_distance(words)
     return {
         "dependency_heads_held_out": held_out,
         "relation_summary": pd.concat(summaries, ignore_index=True),
         "accuracy_by_distance": by_distance[by_distance["count"] >= nearest_words.FEWEST_WORDS],
-        "no_op": heads.no_op_table(store, held_out),
+        "no_op": no_op_table(store, held_out),
     }
+
+
+def no_op_table(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataFrame:
+    """Compare a head's attention to special tokens with and without its relation (section 3.2).
+
+    The paper suggests that a head with a function attends to special tokens where the function does
+    not apply.  The difference does not show this: words without the relation are mostly of another
+    part of speech, and within one part of speech it vanishes in MiniLM (-0.009, -0.024 to 0.017).
+    Therefore no claim reads this table.
+
+    Parameters
+    ----------
+    examples : iterable of Example
+        Word-level maps of a treebank; only dev is read.
+    held_out : DataFrame
+        What `dependency_heads.held_out_heads` returns.
+
+    Returns
+    -------
+    DataFrame
+        A row for each of its heads, except that of "All".  Columns:
+
+        - ``relation``, ``head``, ``direction``;
+        - ``count``: number of words of dev that the relation is read from;
+        - ``with``: share of the attention of these words that special tokens get, of what is left
+          without that to the words which the relation leads to.  A head that finds its relation has
+          less attention for all others, which says nothing about special tokens;
+        - ``without``: the same from words that none of the head's relations is read from, which
+          have nothing to subtract;
+        - ``difference``: ``without`` minus ``with``.
+
+        The last row, `WITH_FUNCTION`, has the means over the relations whose head has a function:
+        its margin over the offset is above `dependency_heads.FUNCTION_MARGIN` percentage points,
+        and ``p_holm`` below 0.05.  There is no such row without such a relation.  Shares have 95%
+        bootstrap intervals over articles.  There is no row if the model has no special tokens.
+    """
+    held_out = held_out[held_out["relation"] != ALL]
+    labels = held_out[["relation", "head", "direction"]]
+    by_article: defaultdict[str, Any] = defaultdict(int)
+    for example in examples:
+        if example.record.get("split") == "dev":
+            article = cluster_of(example.record, example.index)
+            by_article[article] += _sums_of_sentence(example, labels)
+    sums = np.array(list(by_article.values()))  # [article, part, row]
+    if labels.empty or not sums[:, [0, 2]].any():  # no special tokens
+        return labels.head(0)
+    rows = []
+    for number, row in enumerate(labels.to_dict("records")):
+        rows.append(row | _shares(sums[:, :, [number]]))
+    has_function = (held_out["margin"] > heads.FUNCTION_MARGIN) & (held_out["p_holm"] < 0.05)
+    if has_function.any():
+        rows.append({"relation": WITH_FUNCTION, **_shares(sums[:, :, has_function])})
+    return pd.DataFrame(rows)
+
+
+def _shares(sums: Float[np.ndarray, "article 5 row"]) -> dict[str, Any]:
+    """Average the shares of some rows; the parts are those of `_sums_of_sentence`."""
+    with_relation, rest, without, n_without, n_with = sums.transpose(1, 0, 2)
+    values = np.hstack([without, with_relation])
+    totals = np.hstack([n_without, rest])
+    n_rows = sums.shape[2]
+    signs = np.repeat([1, -1], n_rows) / n_rows
+    return {
+        "count": int(n_with.sum()),
+        **weighted_ratios(with_relation, rest).columns("with"),
+        **weighted_ratios(without, n_without).columns("without"),
+        **weighted_ratios(values, totals, signs).columns("difference", df=True),
+    }
+
+
+def _sums_of_sentence(example: Example, rows: pd.DataFrame) -> Float[np.ndarray, "5 row"]:
+    """Sum attention to special tokens over the words of a sentence, for the head of each row.
+
+    The parts: attention from the words that the relation is read from to special tokens, and to all
+    but the words that it leads to; attention from the words that none of the head's relations is
+    read from to special tokens, and their number; and the number of the former words.
+    """
+    links = read_links(example.record)
+    words = example.word_positions
+    directions, *head = head_indices(rows)
+    maps = example.stored_attention[*head][:, words].astype(np.float32)  # [row, query, key]
+    row, link = np.nonzero(links.relation == rows["relation"].to_numpy(object)[:, None])
+    leads_to = np.zeros(maps[:, :, words].shape, dtype=bool)  # [row, dependent, parent]
+    leads_to[row, links.word[link]] = links.gold[link]
+    leads_to = rows_by_dependent(leads_to, directions)  # [row, query, answer]
+    is_with = leads_to.any(axis=2)
+    to_answers = (maps[:, :, words] * leads_to).sum(axis=2)
+    to_special = maps[:, :, ~example.is_word].sum(axis=2)
+    labels = rows["head"].to_numpy()
+    is_without = ~((labels[:, None] == labels) @ is_with)
+    parts = (
+        to_special * is_with, (1 - to_answers) * is_with, to_special * is_without, is_without,
+        is_with,
+    )  # fmt: skip
+    return np.array([part.sum(axis=1) for part in parts])

@@ -1,232 +1,168 @@
-"""The nearest word of one class: by hand, and against a slow reference on a gold treebank."""
-
-import os
-from collections import Counter
-from dataclasses import replace
-from itertools import product
-from pathlib import Path
+"""The nearest word of one class, and the tables of section 4.2 that read maps."""
 
 import numpy as np
 import pandas as pd
 import pytest
+from references import MASKS, TO_PARENT, point, random_example, random_treebank, slow_words
 
-from helpers.data.columns import read_trees
-from helpers.data.visible import Visible
 from helpers.metrics.dependency_heads import held_out_heads
 from helpers.metrics.head_counts import count_heads
-from helpers.metrics.heads import DIRECTIONS
+from helpers.metrics.heads import head_indices
 from helpers.metrics.nearest_words import (
-    FAR_PARENTS,
-    MEAN_LEAD,
-    SHARE_AHEAD,
     accuracy_by_distance,
-    add_nearest,
     choose_rules,
     judge_words,
     nearest_summary,
     nearest_word,
 )
-from helpers.store.store import Example
+from helpers.metrics.relation_tables import relation_tables
+from helpers.store.maps import open_maps
 
-CORPORA = os.environ.get("CORPORA_DIR")
-
-
-def example(words, tags, heads, relations, *, split="dev", index=0, source="") -> Example:
-    """Make a sentence with uneven random maps of one layer of two heads, and without [CLS]."""
-    maps = np.random.default_rng(index).random((1, 2, len(words), len(words)))
-    record = {
-        "words": list(words),
-        "tags": list(tags),
-        "heads": list(heads),
-        "relations": list(relations),
-        "split": split,
-        "source": source or f"article {index}, paragraph 1, sentence 1",
-    }
-    return Example(index, maps.astype(np.float16), record, offset=0)
-
-
-def point(sentence: Example, head: int, query: int, key: int) -> None:
-    """Make a head's word (from 0) attend to one word only."""
-    sentence.stored_attention[0, head, query] = 0
-    sentence.stored_attention[0, head, query, key] = 1
-
-
-THREE = (["cats", "chase", "mice"], ["NOUN", "VERB", "NOUN"], [2, 0, 2], ["nsubj", "root", "obj"])
+FAR = "heads minus nearest words, far parents"
 
 
 def test_nearest_word_of_three_words_by_hand():
-    tags = THREE[1]
-    assert nearest_word(tags, "VERB", "left").tolist() == [0, 1, 1]  # mice: chase
-    assert nearest_word(tags, "VERB", "right").tolist() == [1, 1, 2]  # cats: chase
+    tags = ["NOUN", "VERB", "NOUN"]
+    assert nearest_word(tags, "VERB", "left").tolist() == [0, 1, 1]
+    assert nearest_word(tags, "VERB", "right").tolist() == [1, 1, 2]
     assert nearest_word(tags, "NOUN", "left").tolist() == [0, 0, 0]
-    assert nearest_word(tags, "NOUN", "right").tolist() == [2, 2, 2]
     assert nearest_word(tags, "ADV", "left").tolist() == [0, 1, 2]  # none: the word itself
     assert nearest_word([None, "VERB"], "VERB", "right").tolist() == [1, 1]
-    assert nearest_word([], "VERB", "left").tolist() == []
 
 
-def rules_of(treebank, minimum=1) -> pd.DataFrame:
-    held_out = held_out_heads(count_heads(treebank), minimum=minimum)
-    return choose_rules(treebank, held_out)
+def slow_nearest(tags, word, rule):
+    """Find the nearest word of a rule (class and side), word by word; None if there is none."""
+    left, right = range(word - 1, -1, -1), range(word + 1, len(tags))
+    side = left if rule[1] == "left" else right
+    return next((other for other in side if tags[other] == rule[0]), None)
 
 
-def test_choose_rules_of_three_words_by_hand():
-    treebank = [example(*THREE, split="train"), example(*THREE, split="dev", index=1)]
-    rules = rules_of(treebank).set_index("relation")[["nearest_class", "nearest_side"]]
-    assert rules.loc["obj"].tolist() == ["VERB", "left"]
-    assert rules.loc["nsubj"].tolist() == ["VERB", "right"]
-    scored = add_nearest(rules_of(treebank), judge_words(treebank, rules_of(treebank)))
-    scored = scored.set_index("relation")
-    assert scored.loc["obj", "nearest_accuracy"] == 100
-    # Of all three words, "nearest verb on the left" or "on the right" is right for one.
-    assert scored.loc["All", "nearest_accuracy"] == pytest.approx(100 / 3)
-
-
-def test_choose_rules_without_tags_has_empty_cells():
-    untagged = (THREE[0], [], *THREE[2:])
-    treebank = [example(*untagged, split="train"), example(*untagged, index=1)]
-    rules = rules_of(treebank)
+@pytest.mark.parametrize("mask", MASKS)
+def test_rules_and_leads_equal_a_slow_reference(mask):
+    treebank = random_treebank(mask)
+    held_out = held_out_heads(count_heads(treebank), minimum=3)
+    rules = choose_rules(treebank, held_out)
     words = judge_words(treebank, rules)
-    table = add_nearest(rules, words)
-    assert len(table) == 3
-    assert table[["nearest_class", "nearest_side", "nearest_accuracy"]].isna().all(axis=None)
-    assert words["nearest"].isna().all()
-    by_distance = accuracy_by_distance(words)
-    assert by_distance["head"].notna().all() and by_distance["nearest"].isna().all()
-    assert nearest_summary(words).empty
-
-
-def test_rules_of_a_treebank_without_a_frequent_relation_are_empty():
-    treebank = [example(*THREE, split="train"), example(*THREE, index=1)]
-    rules = rules_of(treebank, minimum=100)
-    assert rules.empty
-    assert add_nearest(rules, judge_words(treebank, rules)).empty
-
-
-# "the old cats chase the mice": the nearest noun on the right is the parent of both determiners
-FAR = (
-    ["the", "stone", "house", "we", "see"],
-    ["DET", "NOUN", "NOUN", "PRON", "VERB"],
-    [3, 3, 5, 5, 0],
-    ["det", "compound", "dobj", "nsubj", "root"],
-)
-NEAR = (["the", "house"], ["DET", "NOUN"], [2, 0], ["det", "root"])
+    splits = {name: [e for e in treebank if e.record["split"] == name] for name in ("train", "dev")}
+    every_rule = [(tag, side) for tag in ("DET", "NOUN", "VERB") for side in ("left", "right")]
+    for row, head in zip(rules.to_dict("records"), head_indices(rules).T, strict=True):
+        found = {}
+        asked = {
+            split: slow_words(sentences, row["relation"], row["direction"], *head[1:])
+            for split, sentences in splits.items()
+        }
+        for rule in every_rule:
+            found[rule] = [
+                slow_nearest(example.record["tags"], word, rule) in parents
+                for example, word, _, parents, _ in asked["train"]
+            ]
+        chosen = (row["nearest_class"], row["nearest_side"])
+        assert sum(found[chosen]) == max(map(sum, found.values()))
+        leads, far = [], []
+        for example, word, query, parents, pick in asked["dev"]:
+            nearest = slow_nearest(example.record["tags"], word, chosen)
+            leads.append((pick in parents) - (nearest in parents))
+            distance = min((abs(parent - word) for parent in parents), default=0)
+            if nearest is not None and nearest not in parents and distance > 1:
+                far.append((pick in parents) - (pick == nearest and pick != query))
+        rows = words[words["relation"] == row["relation"]]
+        assert 100 * rows["head"].mean() == pytest.approx(row["dev_accuracy"])
+        assert rows["head_lead"].tolist() == leads
+        assert rows["far_lead"].dropna().sum() == sum(far)
+        assert rows["far_lead"].count() == len(far)
 
 
 @pytest.fixture
-def det_treebank():
-    """Determiners whose nearest noun is the parent (train, two of dev) or not (three of dev).
+def determiners():
+    """Determiners with an adjacent parent (train, two of dev) or one beyond a noun (three of dev).
 
-    Head 1-1 finds the parent of every determiner but the last, of which it picks the nearest noun.
+    Head 1-1 finds the parents of all but the last, of which it picks the noun.
     """
-    sentences = [example(*NEAR, split="train", index=0), example(*NEAR, split="train", index=1)]
-    sentences += [example(*NEAR, index=index) for index in (2, 3)]
-    sentences += [example(*FAR, index=index) for index in (4, 5, 6)]
-    for sentence in sentences:
-        point(sentence, 0, 0, sentence.record["heads"][0] - 1)
-        point(sentence, 1, 0, len(sentence.record["words"]) - 1)
-    point(sentences[-1], 0, 0, 1)
+    rng = np.random.default_rng(0)
+    near = (["the", "house"], ["DET", "NOUN"], 1)
+    far = (["the", "stone", "house"], ["DET", "NOUN", "NOUN"], 2)
+    sentences = []
+    for number, (words, tags, parent) in enumerate([near] * 4 + [far] * 3):
+        record = {"words": words, "tags": tags, "pairs": [[0, parent, "det"]]}
+        record |= {"split": "train" if number < 2 else "dev", "source": f"article {number}"}
+        sentences.append(random_example(rng, "full", record))
+        point(sentences[-1], 0, 0, {0: parent if number < 6 else 1})
     return sentences
 
 
-def det_rules(treebank):
-    rules = rules_of(treebank)
-    return rules[rules["relation"] == "det"].assign(head="1-1", direction=DIRECTIONS[0])
-
-
-def test_nearest_summary_of_far_parents_by_hand(det_treebank):
-    rules = det_rules(det_treebank)
+def test_leads_and_distances_by_hand(determiners):
+    held_out = held_out_heads(count_heads(determiners), minimum=1)
+    held_out = held_out[held_out["relation"] == "det"].assign(head="1-1", direction=TO_PARENT)
+    rules = choose_rules(determiners, held_out)
     assert rules[["nearest_class", "nearest_side"]].to_numpy().tolist() == [["NOUN", "right"]]
-    summary = nearest_summary(judge_words(det_treebank, rules)).set_index("quantity")["value"]
-    # Of three words with a parent two words away, the head finds two, and the nearest word once.
-    assert summary[FAR_PARENTS] == pytest.approx(100 / 3)
-
-
-def test_accuracy_by_distance_by_hand(det_treebank):
-    rules = det_rules(det_treebank)
-    table = accuracy_by_distance(judge_words(det_treebank, rules))
+    words = judge_words(determiners, rules)
+    summary = nearest_summary(words).set_index("quantity")["value"]
+    assert summary["mean margin over the nearest word"] == pytest.approx(40)  # 4 and 2 of 5
+    assert summary["share of relations whose head is ahead of the nearest word"] == 1
+    assert summary[FAR] == pytest.approx(100 / 3)  # two parents, and the noun once, of three
+    table = accuracy_by_distance(words)
     det = table[table["relation"] == "det"].set_index("distance")
     assert det["count"].to_dict() == {"1": 2, "2": 3}
     assert det["head"].tolist() == pytest.approx([100, 200 / 3])
-    assert det["nearest"].tolist() == [100, 0]
-    assert det["offset"].tolist() == [100, 0]
+    assert det["nearest"].tolist() == det["offset"].tolist() == [100, 0]
     assert det["head_lead"].tolist() == pytest.approx([0, 200 / 3])
+    assert table[table["relation"] == "every relation"]["count"].tolist() == [2, 3]
 
 
-def test_accuracy_by_distance_puts_distances_into_four_classes():
+def test_distances_are_of_four_classes():
     words = pd.DataFrame({"relation": "a", "article": "x", "distance": [0, 1, 2, 3, 5, 6, 40]})
-    words = words.assign(head=1.0, offset=0.0, nearest=0.0)
-    table = accuracy_by_distance(words).query("relation == 'a'")
-    assert dict(zip(table["distance"], table["count"], strict=True)) == {
-        "1": 1, "2": 1, "3 to 5": 2, "over 5": 2,
-    }  # fmt: skip
+    table = accuracy_by_distance(words.assign(head=1.0, offset=0.0, nearest=0.0, head_lead=1.0))
+    counts = table[table["relation"] == "a"].set_index("distance")["count"]
+    assert counts.to_dict() == {"1": 1, "2": 1, "3 to 5": 2, "over 5": 2}
 
 
-def test_nearest_summary_averages_over_relations(det_treebank):
-    words = judge_words(det_treebank, det_rules(det_treebank))
-    summary = nearest_summary(words).set_index("quantity")["value"]
-    assert summary[MEAN_LEAD] == pytest.approx(40)  # head: 4 of 5, nearest noun: 2 of 5
-    assert summary[SHARE_AHEAD] == 1
+def tables_of(records):
+    """Compute the tables of section 4.2 for random maps over seven words."""
+    rng = np.random.default_rng(0)
+    maps = rng.dirichlet(np.ones(9), (len(records), 2, 3, 9))
+    tokens = [["[CLS]", *"abcdefg", "[SEP]"]] * len(records)
+    store = open_maps(list(maps), tokens, records=records)
+    return relation_tables(store, count_heads(store), minimum=5)
 
 
-def test_judge_words_under_a_causal_mask_counts_what_can_be_seen():
-    """A dependent sees parents on its left only; a parent sees dependents on its left only."""
-    treebank = [
-        example(*THREE, split="train"),
-        *(example(*THREE, split="dev", index=index) for index in (1, 2)),
-    ]
-    causal = [Visible(causal=True, window=None)]
-    treebank = [replace(sentence, visible=causal) for sentence in treebank]
-    rules = rules_of(treebank)
-    words = judge_words(treebank, rules)
-    directions = rules.set_index("relation")["direction"]
-    assert directions["obj"] == DIRECTIONS[0]  # "mice" sees "chase"
-    assert directions["nsubj"] == DIRECTIONS[1]  # "chase" sees "cats"
-    sizes = words["relation"].value_counts()
-    held_out = rules.set_index("relation")["dev_count"]
-    assert sizes.to_dict() == held_out.to_dict()
-    assert sizes["All"] == 4  # of each sentence the root and one other
+@pytest.fixture
+def trees():
+    """Annotations that are trees: random parents before or after each of seven words."""
+    rng = np.random.default_rng(2)
+    records = []
+    for number in range(60):
+        order = rng.permutation(7)
+        heads = [0] * 7
+        for place, word in enumerate(order[1:], 1):
+            heads[word] = int(order[rng.integers(place)]) + 1
+        relations = [str(rng.choice(["det", "obj"])) if head else "root" for head in heads]
+        tags = ["NOUN", "VERB", "DET", "NOUN", "ADJ", "VERB", "DET"]
+        record = {"heads": heads, "relations": relations, "tags": tags}
+        records.append(record | {"document": f"d{number // 3}"})
+    return records
 
 
-def slow_rule(trees, relation, rule) -> list[bool]:
-    """Apply a rule to the words of a relation, one by one."""
-    word_class, side = rule
-    right = []
-    for tree in trees:
-        for word, (parent, name) in enumerate(zip(tree.heads, tree.relations, strict=True)):
-            if name == relation:
-                before = range(word - 1, -1, -1)
-                after = range(word + 1, len(tree.words))
-                of_class = (j for j in (before if side == "left" else after)
-                            if tree.tags[j] == word_class)  # fmt: skip
-                right.append(next(of_class, -9) == parent - 1)
-    return right
+def test_tables_of_trees_are_those_of_their_pairs(trees):
+    as_pairs = []
+    for record in trees:
+        arcs = zip(range(7), record["heads"], record["relations"], strict=True)
+        pairs = [[word, head - 1 if head else word, name] for word, head, name in arcs]
+        as_pairs.append({"pairs": pairs, "tags": record["tags"], "document": record["document"]})
+    expected = tables_of(trees)
+    assert FAR in set(expected["relation_summary"]["quantity"])
+    for name, table in tables_of(as_pairs).items():
+        pd.testing.assert_frame_equal(table, expected[name], check_exact=True)
 
 
-@pytest.mark.skipif(not CORPORA, reason="CORPORA_DIR is not set")
-def test_rules_equal_a_slow_reference_on_a_gold_treebank():
-    folder = Path(CORPORA) / "ud_english_ewt"
-    (path,) = folder.glob("*dev.conllu*")
-    trees = [tree for tree in read_trees(path, Counter()) if len(tree.words) < 40][:600]
-    halves = {"train": trees[:400], "dev": trees[400:]}
-    treebank = []
-    for split, half in halves.items():
-        for tree in half:
-            index = len(treebank)
-            columns = (tree.words, tree.tags, tree.heads, tree.relations)
-            treebank.append(example(*columns, split=split, index=index))
-    rules = rules_of(treebank, minimum=50)
-    scored = add_nearest(rules, judge_words(treebank, rules)).set_index("relation")
-    classes = {tag for tree in trees for tag in tree.tags}
-    assert {"NOUN", "VERB", "DET"} <= classes
-    for relation in ("det", "obj", "nsubj", "case"):
-        row = scored.loc[relation]
-        chosen = (row["nearest_class"], row["nearest_side"])
-        on_train = {}
-        for rule in product(classes, ("left", "right")):
-            on_train[rule] = np.mean(slow_rule(halves["train"], relation, rule))
-        assert on_train[chosen] == max(on_train.values())
-        on_dev = 100 * np.mean(slow_rule(halves["dev"], relation, chosen))
-        assert row["nearest_accuracy"] == pytest.approx(on_dev)
-        margin = row["dev_accuracy"] - row["nearest_accuracy"]
-        assert row["nearest_margin"] == pytest.approx(margin)
+def test_tables_without_tags_have_heads_and_offsets(trees):
+    expected = tables_of(trees)
+    tables = tables_of(
+        [{name: value for name, value in record.items() if name != "tags"} for record in trees]
+    )
+    held_out = tables["dependency_heads_held_out"]
+    assert held_out["dev_accuracy"].notna().all() and held_out["nearest_accuracy"].isna().all()
+    by_distance = tables["accuracy_by_distance"]
+    assert by_distance[["nearest", "head_lead"]].isna().all(axis=None)
+    columns = ["relation", "distance", "count", "head", "offset"]
+    pd.testing.assert_frame_equal(by_distance[columns], expected["accuracy_by_distance"][columns])
+    assert FAR not in set(tables["relation_summary"]["quantity"])

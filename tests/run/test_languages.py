@@ -11,9 +11,9 @@ import transformers as hf
 from notebook_tools import executed
 
 from beyond.pages.compare import Run, across_treebanks
+from beyond.silver_parses import universal_relations
 from helpers.__main__ import main
 from helpers.data.treebank import PIPELINE
-from helpers.metrics.dependency_heads import universal_relations
 from helpers.metrics.head_counts import count_heads
 from helpers.model.loading import load_model
 from helpers.notes import objective_note

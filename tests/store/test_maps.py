@@ -138,7 +138,7 @@ def test_word_alignments_are_pairs_of_two_texts_in_one_square():
     square[1, 0, :4, 4:] = np.eye(4)
     counts = count_heads(open_maps(square, words, records=aligned, sink=True))
     assert counts.accuracy("aligned")[0, 1, 0] == 100
-    assert np.nanmax(counts.offset_accuracy("aligned")[0]) == 100  # these are word for word
+    assert np.nanmax(counts.rival_accuracy("aligned")[0]) == 100  # these are word for word
 
 
 def test_causal_maps_have_the_baselines_of_what_is_visible():

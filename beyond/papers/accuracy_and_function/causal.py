@@ -197,7 +197,7 @@ class RelationCases:
 def head_margins(counts: HeadCounts, relation: str) -> Float[np.ndarray, "direction layer head"]:
     """Subtract the accuracy of the best offset from that of each head, on train."""
     train = counts.of_split("train")
-    return train.accuracy(relation) - train.offset_accuracy(relation).max(axis=-1, keepdims=True)
+    return train.accuracy(relation) - train.rival_accuracy(relation).max(axis=-1, keepdims=True)
 
 
 def full_case(_encoder: Model, record: Record, edge: RelationEdge, article: str) -> EdgeCase | None:
