@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 
 from helpers.metrics.heads import head_labels, parse_head
 from helpers.metrics.reference import BROAD, FIGURE_5, paper_names
+from helpers.metrics.statistics import Real
 
 # Figure 6 colours attention heads by these thresholds, which are those of the released analysis.
 POSITION_SHARE = 0.5  # of a head's attention, to one relative position
@@ -116,8 +117,8 @@ def head_positions(
     return positions
 
 
-def kept_neighbours(distances: pd.DataFrame, positions: pd.DataFrame) -> int:
-    """Count the heads whose nearest head is their nearest one in the plane, too.
+def neighbour_counts(distances: pd.DataFrame, positions: pd.DataFrame) -> dict[str, Real]:
+    """Count heads by their nearest other head.
 
     Parameters
     ----------
@@ -125,14 +126,26 @@ def kept_neighbours(distances: pd.DataFrame, positions: pd.DataFrame) -> int:
         A `distance_table`.
     positions : DataFrame
         The table of `head_positions`.
-    """
-    from scipy.spatial.distance import cdist
 
-    points = positions[["x", "y"]]
+    Returns
+    -------
+    dict of str to number
+        ``kept``: the heads whose nearest head is their nearest one in the plane, too; ``in_layer``:
+        the heads whose nearest one in the plane is in their layer; ``by_chance``: how many of them
+        there would be if heads were placed at random.
+    """
+    points = positions[["x", "y"]].to_numpy(float)
+    in_plane = np.linalg.norm(points[:, None] - points, axis=-1)
     to_itself = np.diag(np.full(len(points), np.inf))  # a head is not its own neighbour
     nearest = (distances.to_numpy() + to_itself).argmin(axis=1)
-    nearest_in_plane = (cdist(points, points) + to_itself).argmin(axis=1)
-    return int((nearest == nearest_in_plane).sum())
+    nearest_in_plane = (in_plane + to_itself).argmin(axis=1)
+    layers = positions["layer"].to_numpy()
+    n_others = positions.groupby("layer")["layer"].transform("size") - 1
+    return {
+        "kept": int((nearest == nearest_in_plane).sum()),
+        "in_layer": int((layers == layers[nearest_in_plane]).sum()),
+        "by_chance": float(n_others.sum() / max(len(points) - 1, 1)),
+    }
 
 
 def mark_findings(positions: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:

@@ -55,7 +55,8 @@ class Draws:
         sums_and_counts = self.sums.by_article(name)
         all_articles = np.zeros((2, len(self.articles), *sums_and_counts.shape[2:]))
         all_articles[:, np.searchsorted(self.articles, self.sums.articles)] = sums_and_counts
-        replicates = resampled_ratios(*all_articles, DRAWS)  # [draw, layer, head]
+        totals, counts = all_articles
+        replicates = resampled_ratios(totals, counts, DRAWS)  # [draw, layer, head]
         means = np.concatenate([self.sums.mean(name)[None], replicates])
         layer, _ = np.indices(means.shape[1:])
         return pd.DataFrame(means.reshape(len(means), -1).T, layer.ravel() + 1)
@@ -162,11 +163,11 @@ def entropies(draws: Draws) -> dict[str, Numbers]:
     entropy = draws.of_layers("entropy")
     uniform = draws.of_layers("uniform")
     from_cls = draws.of_layers("entropy_from_cls")
-    is_early = in_first_third(len(uniform), uniform.index)
+    n_early = first_third(uniform)
     above_uniform = entropy - uniform
     numbers = {
         "lowest entropy of an early layer minus the mean of the rest, above uniform": (
-            above_uniform[is_early].min() - above_uniform[~is_early].mean()
+            above_uniform.iloc[:n_early].min() - above_uniform.iloc[n_early:].mean()
         ),
         "entropy from [CLS], last layer": from_cls.iloc[-1],
     }
@@ -182,15 +183,15 @@ def entropies(draws: Draws) -> dict[str, Numbers]:
             ),
         }
     relative = draws.of_heads("entropy") / draws.of_heads("uniform")
-    has_early_layer = in_first_third(len(uniform), relative.index)
-    is_broad = (relative[0] > BROAD).to_numpy()
+    is_broad = relative[0] > BROAD  # by layer, as all numbers of heads
+    largest = draws.of_heads("largest")[is_broad.to_numpy()]
     return numbers | {
-        "largest entropy of an early head, as a share of uniform": relative[has_early_layer].max(),
+        "largest entropy of an early head, as a share of uniform": relative.loc[:n_early].max(),
         "broad heads of the first third of the layers minus those of the rest": (
-            float(is_broad[has_early_layer].mean() - is_broad[~has_early_layer].mean())
+            float(is_broad.loc[:n_early].mean() - is_broad.loc[n_early + 1 :].mean())
         ),
         "largest weight of the median broad head of the first third of the layers": (
-            draws.of_heads("largest")[has_early_layer & is_broad].median()
+            largest.loc[:n_early].median()
         ),
     }
 
@@ -208,12 +209,12 @@ def mean_of_middle_layers(values: Layers) -> Numbers:
     return values[(depth >= shallowest) & (depth <= deepest)].mean()
 
 
-def in_first_third(n_layers: int, layers: pd.Index) -> np.ndarray:
-    """Mask the layers of the first third."""
-    return np.asarray(layers <= np.ceil(n_layers / 3))
+def first_third(values: Layers) -> int:
+    """Count the layers of the first third."""
+    return -(-len(values) // 3)
 
 
 def third_minus_rest(values: Layers) -> Numbers:
     """Subtract from the mean over the first third of the rows that over the others."""
-    n_first = int(np.ceil(len(values) / 3))
+    n_first = first_third(values)
     return values.iloc[:n_first].mean() - values.iloc[n_first:].mean()

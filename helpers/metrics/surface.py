@@ -72,7 +72,7 @@ def relative_position(attention: Maps, visible: Masks | None = None) -> dict[str
     for name, offset in OFFSETS.items():
         shares[name] = attention.diagonal(offset, -2, -1).sum(axis=-1) / attention.shape[-1]
         if visible is not None:
-            is_seen = visible.diagonal(offset, -2, -1).any(axis=-1)  # [layer]
+            is_seen = np.any(visible.diagonal(offset, -2, -1), axis=-1)  # [layer]
             shares[name] = np.where(is_seen[:, None], shares[name], np.nan)
     return shares
 
@@ -181,7 +181,7 @@ def section_3(
         values |= relative_position(attention, visible)
         uniform_shares |= relative_position(uniform, visible)
         for name, mask in special_masks(roles).items():
-            sees_others = visible[:, mask][..., ~mask].any(axis=(1, 2))[:, None]  # [layer, 1]
+            sees_others = np.any(visible[:, mask][..., ~mask], axis=(1, 2))[:, None]  # [layer, 1]
             to_itself = share(attention, mask, mask)
             values[f"{name}_to_{name}"] = np.where(sees_others, to_itself, np.nan)
             values[f"other_to_{name}"] = share(attention, mask, ~mask)
@@ -419,28 +419,3 @@ def gradient_table(
             columns[f"{name}{ending}"] = divide(totals.sum(axis=0), counts.sum(axis=0))
             columns |= {f"{name}{ending}_low": low, f"{name}{ending}_high": high}
     return pd.DataFrame(columns | {"guess": importance["guesses"].mean()})
-
-
-def table_without_gradients(n_layers: int, objective: str, reason: str) -> pd.DataFrame:
-    """Make the table of gradients that could not be measured.
-
-    Parameters
-    ----------
-    n_layers : int
-        The number of layers.
-    objective : str
-        The loss that was to be differentiated.
-    reason : str
-        Why there are no gradients; it becomes the column ``reason``.
-
-    Returns
-    -------
-    DataFrame
-        The columns of `gradient_table`, without numbers, and ``reason``.
-    """
-    importance = {
-        "gradients": np.full((1, n_layers, len(KEY_TYPES)), np.nan),
-        "losses": np.array([np.nan]),
-        "guesses": np.array([np.nan]),
-    }
-    return gradient_table(importance, [""], objective).assign(reason=reason)

@@ -58,7 +58,15 @@ def test_head_positions_keep_distances_and_have_the_stress_of_kruskal(dimensions
     np.testing.assert_allclose(positions["stress"], stress, atol=1e-6)
     assert (stress < 0.01) == fits
     if fits:
-        assert clustering.kept_neighbours(square, positions) == 12
+        assert clustering.neighbour_counts(square, positions)["kept"] == 12
+
+
+def test_neighbour_counts_by_hand():
+    """Heads on a line: the nearest ones of 1-1 and 2-2 are in their layers."""
+    positions = head_rows(2, 2).assign(x=[0.0, 1, 1.9, 5], y=0.0)
+    distances = distance_table(euclidean(np.array([[0.0], [9], [3], [1]])), 2, 2)
+    expected = {"kept": 1, "in_layer": 2, "by_chance": 4 / 3}
+    assert clustering.neighbour_counts(distances, positions) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("by", ["layer", "next layer", "next layer, words", "index"])

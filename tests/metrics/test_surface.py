@@ -178,10 +178,3 @@ def test_gradient_table_has_means_and_ratios_with_intervals_over_articles():
             bounds = row[[f"{name}_low", f"{name}_high"]].tolist()
             assert bounds == pytest.approx(bootstrap_intervals(above, below))
     assert row["first_per_score"] == pytest.approx((gradients[:, 1, 4] ** 2).mean())
-
-
-def test_table_without_gradients_says_why():
-    table = surface.table_without_gradients(3, "contrastive", "the text has one article")
-    assert table["layer"].tolist() == [1, 2, 3]
-    assert set(table["reason"]) == {"the text has one article"}
-    assert table[["sep", "other", "loss"]].isna().all(axis=None)

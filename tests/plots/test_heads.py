@@ -19,6 +19,7 @@ MODEL = "MiniLM, 6 layers of 12 heads"
 TEXTS = {"model": MODEL, "lens": "attention"}
 DECODER = {"cls": None, "sep": None}
 PUNCTUATION = "periods and commas"
+NEIGHBOURS = {"in_layer": 34, "by_chance": 11.0}
 LINGUISTIC = ("dobj", "coreference", "det", "pobj")
 
 
@@ -61,7 +62,8 @@ def every_figure(layers, heads, model, *, decoder=False):
     yield plots.fig2_token_types(table, tokens, **texts)
     yield plots.fig3_gradients({"trained": slopes, "random": slopes}, tokens, model=model)
     yield plots.fig4_entropy(table, tokens, **texts)
-    yield plots.fig6_clusters(positions(layers, heads), table, tokens, tokens=1.0, model=model)
+    plane = positions(layers, heads)
+    yield plots.fig6_clusters(plane, table, tokens, NEIGHBOURS, tokens=1.0, model=model)
     yield plots.relative_position(table, **texts)
     accuracies = {(f"dobj{n} (99)", DIRECTIONS[0]): values for n, values in enumerate(maps)}
     yield scores.relation_heatmaps(accuracies, model=model)
@@ -167,7 +169,8 @@ def test_fig4_draws_layer_means_uniform_attention_and_equal_tokens():
 def test_fig6_draws_every_head_in_every_panel_and_labels_linguistic_ones(shape):
     table = positions(*shape)
     averages = head_table(*shape).assign(sep=0.1, cls=0.9)
-    figure = plots.fig6_clusters(table, averages, BERT, tokens=4.0, model=MODEL)
+    figure = plots.fig6_clusters(table, averages, BERT, NEIGHBOURS, tokens=4.0, model=MODEL)
+    assert "34 of" in title_of(figure)
     figure.draw_without_rendering()
     panels = figure.axes[:4]
     for axes in panels:
