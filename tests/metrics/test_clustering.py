@@ -100,6 +100,8 @@ def test_cohesion_p_value_is_the_share_of_assignments_as_close(order, share, mon
     table = cohesion(distances, 2, 2, behaviours=["cls", "cls", "next", "next"])
     for by in ("layer", "next layer", "behaviour"):  # with two groups, these are the same
         assert table.loc[by, "p_value"] == pytest.approx(share, abs=0.04)
+    # Heads of one index are permuted within layers: two assignments, of which the true one is best.
+    assert table.loc["index", "p_value"] == pytest.approx(1 / 2, abs=0.04)
 
 
 def test_cohesion_p_values_without_groups():
