@@ -106,12 +106,14 @@ def test_pattern_panels_draw_the_sentence_closest_to_an_easy_length(times):
 
 
 def test_coreference_panels_draw_a_mention_and_the_words_before_it(monkeypatch):
-    store = one_head(DOCUMENT)  # all words attend to its first word, Ann
+    store = one_head(DOCUMENT)  # all words attend to its first word, Ann, but the man to Bob
+    store.examples[0].stored_attention[0, 0, 9] = np.eye(14)[3]
     right, wrong = coreference_panels(store, (0, 0), COREFERENCE_TABLE)
     assert right.words == DOCUMENT["words"][:5]
     assert right.links == [Link(4, 0, "right")]
-    assert wrong.words == DOCUMENT["words"][:9]
-    assert wrong.links == [Link(8, 0, "wrong"), Link(8, 2, "missed")]
+    assert wrong.words == DOCUMENT["words"][:11]
+    # "his": the man is its nearest antecedent
+    assert wrong.links == [Link(10, 0, "wrong"), Link(10, 8, "missed")]
     assert list(right.scores.values()) == [50, 20]
     monkeypatch.setattr(panels, "MAX_WORDS", 4)  # the antecedents are further away
     assert coreference_panels(store, (0, 0), COREFERENCE_TABLE) == []
