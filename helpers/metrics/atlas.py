@@ -128,7 +128,6 @@ def _name(
 def _relation_name(head: Mapping[Any, Any], relations: Mapping[str, str]) -> str:
     """Name a relation by its ends, in the direction in which the head attends."""
     relation = head["relation"]
-    own_ends = relation_ends().get(relation, (relation, "parent"))
-    ends = relation_ends().get(relations.get(relation, relation), own_ends)
+    ends = relation_ends().get(relations.get(relation, relation), (relation, "parent"))
     attends, attended = ends if head["direction"] == DIRECTIONS[0] else reversed(ends)
     return f"{attends} to {attended}"
