@@ -9,7 +9,6 @@ import pandas as pd
 from helpers.cache import cached
 from helpers.data.records import cluster_of
 from helpers.metrics.surface import gradient_table as tabulate
-from helpers.metrics.surface import table_without_gradients
 from helpers.model.gradients import ONE_ARTICLE, choose_segments, gradient_importance
 from helpers.model.loading import Model
 from helpers.store import CODE as STORE_CODE
@@ -37,12 +36,15 @@ def gradient_table(
     Returns
     -------
     DataFrame
-        One row per layer; for its columns see `helpers.metrics.surface.gradient_table`.
+        One row per layer; for its columns see `helpers.metrics.surface.gradient_table`.  If the
+        objective needs several articles, and the text has one: ``layer``, ``objective`` and
+        ``reason``.
     """
     articles = [cluster_of(record, index) for index, record in enumerate(store.records())]
     is_contrastive = encoder.objective == "contrastive"
     if is_contrastive and len(set(articles)) < 2:
-        return table_without_gradients(encoder.layers, encoder.objective, ONE_ARTICLE)
+        columns = {"objective": encoder.objective, "reason": ONE_ARTICLE}
+        return pd.DataFrame({"layer": range(1, encoder.layers + 1), **columns})
     choose = partial(choose_segments, contrastive=is_contrastive)
     indices = choose(articles, min(count or len(articles), len(articles)))
     if limit is not None:

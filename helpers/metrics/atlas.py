@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from helpers.metrics.clustering import THRESHOLDS
+from helpers.metrics.clustering import THRESHOLDS, coreference_head
 from helpers.metrics.dependency_heads import FUNCTION_MARGIN
 from helpers.metrics.heads import DIRECTIONS, head_label
 from helpers.metrics.models import rows_of_model
@@ -27,16 +27,13 @@ COLUMNS = (
     *HEAD, "kind", "name", "number", *chain.from_iterable(SOURCES.values()), *RELATION_COLUMNS,
 )  # fmt: skip
 # Kinds of heads, in the order in which they are tried.
-RELATION, COREFERENCE, POSITION, SINK, PUNCTUATION, BROAD_HEAD, OTHER = (
-    "relation", "coreference", "position", "special token", "punctuation", "broad", "other",
-)  # fmt: skip
-KINDS = (RELATION, COREFERENCE, POSITION, SINK, PUNCTUATION, BROAD_HEAD, OTHER)
+KINDS = ("relation", "coreference", "position", "special token", "punctuation", "broad", "other")
+RELATION, COREFERENCE, POSITION, SINK, PUNCTUATION, BROAD_HEAD, OTHER = KINDS
 LEAST_ACCURACY = 100 / 3  # percent, of a head that is named after a relation
-KIND_OF_TARGET = {
-    "previous": POSITION, "current": POSITION, "next": POSITION, "punctuation": PUNCTUATION,
-}  # fmt: skip
 NO_NAME = "–"
+# Kinds and names by what a share of attention goes to; the names of special tokens are the model's.
 POSITIONS = {"previous": "previous token", "current": "itself", "next": "next token"}
+KIND_OF_TARGET = dict.fromkeys(POSITIONS, POSITION) | {"punctuation": PUNCTUATION}
 
 
 def head_atlas(
@@ -91,7 +88,7 @@ def head_atlas(
     if "dependency_heads" in tables:  # more names tell more surely which scheme it is
         relations |= set(tables["dependency_heads"]["relation"])
     names = paper_names(relations) if relations else {}
-    antecedents = _coreference_head(tables)
+    antecedents = coreference_head(tables)
     targets = POSITIONS | {role: token for role, token in special_tokens.items() if token}
     targets["first"] = "first token"
     named = [_name(row, names, targets, antecedents) for row in heads.to_dict("records")]
@@ -131,17 +128,6 @@ def _name(
 def _relation_name(head: Mapping[Any, Any], relations: Mapping[str, str]) -> str:
     """Name a relation by its ends, in the direction in which the head attends."""
     relation = head["relation"]
-    by_relation = relation_ends()
-    paper_name = relations.get(relation) or relation
-    ends = by_relation.get(paper_name) or by_relation.get(relation) or (relation, "parent")
+    ends = relation_ends().get(relations.get(relation, relation), (relation, "parent"))
     attends, attended = ends if head["direction"] == DIRECTIONS[0] else reversed(ends)
     return f"{attends} to {attended}"
-
-
-def _coreference_head(tables: Mapping[str, pd.DataFrame]) -> str:
-    """Find the label of the best head of coreference; empty if it is no better than head match."""
-    if "coreference" not in tables:
-        return ""
-    systems = tables["coreference"].drop_duplicates("system").set_index("system")
-    best, rival = systems.loc["head"], systems.loc["head match"]
-    return best["head"] if best["accuracy_low"] > rival["accuracy"] else ""

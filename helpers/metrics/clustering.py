@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 
 from helpers.metrics.heads import head_labels, parse_head
 from helpers.metrics.reference import BROAD, FIGURE_5, paper_names
+from helpers.metrics.statistics import Real
 
 # Figure 6 colours attention heads by these thresholds, which are those of the released analysis.
 POSITION_SHARE = 0.5  # of a head's attention, to one relative position
@@ -27,7 +28,10 @@ THRESHOLDS = {
 BEHAVIOURS = (*THRESHOLDS, "broad", "other")
 
 PERMUTATIONS = 10_000
-PERMUTATIONS_AT_ONCE = 256  # bounds the memory of the permutation test
+MAX_GROUPS = 1000  # more than a model has layers
+
+Pairs = Bool[np.ndarray, "head head"]
+Labels = Int[np.ndarray, " head"]  # of the group of each head
 
 
 def distance_table(
@@ -113,8 +117,8 @@ def head_positions(
     return positions
 
 
-def kept_neighbours(distances: pd.DataFrame, positions: pd.DataFrame) -> int:
-    """Count the heads whose nearest head is their nearest one in the plane, too.
+def neighbour_counts(distances: pd.DataFrame, positions: pd.DataFrame) -> dict[str, Real]:
+    """Count heads by their nearest other head.
 
     Parameters
     ----------
@@ -122,14 +126,26 @@ def kept_neighbours(distances: pd.DataFrame, positions: pd.DataFrame) -> int:
         A `distance_table`.
     positions : DataFrame
         The table of `head_positions`.
-    """
-    from scipy.spatial.distance import cdist
 
-    points = positions[["x", "y"]]
+    Returns
+    -------
+    dict of str to number
+        ``kept``: the heads whose nearest head is their nearest one in the plane, too; ``in_layer``:
+        the heads whose nearest one in the plane is in their layer; ``by_chance``: how many of them
+        there would be if heads were placed at random.
+    """
+    points = positions[["x", "y"]].to_numpy(float)
+    in_plane = np.linalg.norm(points[:, None] - points, axis=-1)
     to_itself = np.diag(np.full(len(points), np.inf))  # a head is not its own neighbour
     nearest = (distances.to_numpy() + to_itself).argmin(axis=1)
-    nearest_in_plane = (cdist(points, points) + to_itself).argmin(axis=1)
-    return int((nearest == nearest_in_plane).sum())
+    nearest_in_plane = (in_plane + to_itself).argmin(axis=1)
+    layers = positions["layer"].to_numpy()
+    n_others = positions.groupby("layer")["layer"].transform("size") - 1
+    return {
+        "kept": int((nearest == nearest_in_plane).sum()),
+        "in_layer": int((layers == layers[nearest_in_plane]).sum()),
+        "by_chance": float(n_others.sum() / max(len(points) - 1, 1)),
+    }
 
 
 def mark_findings(positions: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -150,22 +166,28 @@ def mark_findings(positions: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -
     DataFrame
         The positions.  The ``behaviour`` of those heads is the names of their relations.
     """
-    relations = []  # by the label of a head
+    findings = pd.Series(dtype=str)  # names of relations by the label of a head
     if "dependency_heads" in tables:
         table = tables["dependency_heads"].set_index("head")
         names = table["relation"].map(paper_names(table["relation"]))
         is_better = table["accuracy_low"] > table["baseline"]
-        relations.append(names[is_better & names.isin(FIGURE_5)])
-    if "coreference" in tables:
-        systems = tables["coreference"].drop_duplicates("system").set_index("system")
-        if systems.loc["head", "accuracy_low"] > systems.loc["head match", "accuracy"]:
-            relations.append(pd.Series("coreference", [systems.loc["head", "head"]]))
+        findings = names[is_better & names.isin(FIGURE_5)]
+    head = coreference_head(tables)
+    if head:
+        findings = pd.concat([findings, pd.Series("coreference", [head])])
     labels = head_labels(*positions[["layer", "head"]].max())
     behaviour = positions["behaviour"].set_axis(labels)
-    if relations:
-        findings = pd.concat(relations).groupby(level=0).agg(", ".join)
-        behaviour.loc[findings.index] = findings
+    behaviour.update(findings.groupby(level=0).agg(", ".join))
     return positions.assign(behaviour=behaviour.to_numpy())
+
+
+def coreference_head(tables: Mapping[str, pd.DataFrame]) -> str:
+    """Find the label of the best head of coreference; empty if it is no better than head match."""
+    if "coreference" not in tables:
+        return ""
+    systems = tables["coreference"].drop_duplicates("system").set_index("system")
+    is_better = systems.loc["head", "accuracy_low"] > systems.loc["head match", "accuracy"]
+    return systems.loc["head", "head"] if is_better else ""
 
 
 def cohesion_table(
@@ -211,97 +233,69 @@ def cohesion_table(
         layers; for "index" in each layer, so that everything heads of a layer have in common is
         kept.  Numbers are NaN where they need two layers, or two heads in a layer.
     """
-    last_layer, last_head = parse_head(distances.index[-1])
-    layer, index = np.indices((last_layer + 1, last_head + 1)).reshape(2, -1)  # of each head
-    has_pairs = last_layer > 0 and last_head > 0
-    gap = np.abs(layer[:, None] - layer)  # of two heads, in layers
-    is_pair = ~np.eye(len(layer), dtype=bool)
+    heads = [parse_head(label) for label in distances.index]
+    layer, index = np.array(heads, np.int16).T  # small integers are faster
+    are_two = ~np.eye(len(layer), dtype=bool)
     rows = []
-    for by, table, is_between in (
-        ("layer", distances, gap > 0),
-        ("next layer", distances, gap == 1),
-        ("next layer, words", words, gap == 1),
+    for by, table, farthest in (
+        ("layer", distances, MAX_GROUPS),
+        ("next layer", distances, 1),
+        ("next layer, words", words, 1),
     ):
         values = table.to_numpy()
-        is_within = is_pair & (gap == 0)
-        groups = layer[None]
-        p_value = _p_value(values, groups, seed, adjacent=by != "layer") if has_pairs else np.nan
-        rows.append((by, np.nan, _mean(values, is_within), _mean(values, is_between), p_value))
-        for number in range(last_layer + 1):
-            has_layer = (layer == number)[:, None]
-            within = _mean(values, is_within & has_layer)
-            rows.append((by, number + 1, within, _mean(values, is_between & has_layer), np.nan))
+        rows.append((by, np.nan, *_compare(values, layer, are_two, seed, farthest=farthest)))
+        for number in np.unique(layer):
+            of_layer = are_two & (layer == number)[:, None]
+            means = _mean_distances(values, layer, of_layer, farthest)
+            rows.append((by, number + 1, *means, np.nan))
     values = distances.to_numpy()
-    has_same_index = index[:, None] == index
-    within = _mean(values, has_same_index & (gap > 0))
-    between = _mean(values, ~has_same_index & (gap > 0))
-    groups = index.reshape(last_layer + 1, -1)
-    p_value = _p_value(values, groups, seed) if has_pairs else np.nan
-    rows.append(("index", np.nan, within, between, p_value))
+    in_two_layers = layer[:, None] != layer
+    blocks = int(layer.max()) + 1
+    rows.append(("index", np.nan, *_compare(values, index, in_two_layers, seed, blocks=blocks)))
     if behaviours is not None:
         behaviour = np.asarray(behaviours)
         chosen = behaviour != BEHAVIOURS[-1]
-        _, group = np.unique(behaviour[chosen], return_inverse=True)
-        values = values[np.ix_(chosen, chosen)]
-        is_same = group[:, None] == group
-        within = _mean(values, is_same & ~np.eye(len(group), dtype=bool))
-        between = _mean(values, ~is_same)
-        numbers = (np.nan, np.nan, np.nan)
-        if np.isfinite(within + between):
-            numbers = (within, between, _p_value(values, group[None], seed))
-        rows.append(("behaviour", np.nan, *numbers))
+        _, labels = np.unique(behaviour[chosen], return_inverse=True)
+        among = np.ix_(chosen, chosen)
+        rows.append(("behaviour", np.nan, *_compare(values[among], labels, are_two[among], seed)))
     table = pd.DataFrame(rows, columns=["by", "layer", "within", "between", "p_value"])
     return table.astype({"layer": "Int64"})
 
 
-def _mean(
-    distances: Float[np.ndarray, "heads heads"], is_chosen: Bool[np.ndarray, "heads heads"]
-) -> float:
-    """Average the distances of the chosen pairs of heads; NaN if there are none."""
-    return distances[is_chosen].mean() if is_chosen.any() else np.nan
+def _mean_distances(
+    distances: Float[np.ndarray, "head head"], labels: Labels, pairs: Pairs, farthest: int
+) -> tuple[float, ...]:
+    """Average the distances of pairs with one label, and with labels up to ``farthest`` apart."""
+    gap = np.abs(labels[:, None] - labels)
+    means = []
+    for chosen in (pairs & (gap == 0), pairs & (gap > 0) & (gap <= farthest)):
+        n_pairs = chosen.sum()
+        means.append(distances.sum(where=chosen) / n_pairs if n_pairs else np.nan)
+    return tuple(means)
 
 
-def _p_value(
-    distances: Float[np.ndarray, "heads heads"],
-    groups: Int[np.ndarray, "block head"],
+def _compare(
+    distances: Float[np.ndarray, "head head"],
+    labels: Labels,
+    pairs: Pairs,
     seed: int,
     *,
-    adjacent: bool = False,
-) -> float:
-    """Compute the permutation p-value of the mean distance within groups.
+    farthest: int = MAX_GROUPS,
+    blocks: int = 1,
+) -> tuple[float, float, float]:
+    """Average distances as `_mean_distances`, with the permutation p-value of their difference.
 
-    Groups are permuted within blocks.  With ``adjacent``, the statistic is the mean within minus
-    the mean distance to the next group.
+    The statistic is the mean within minus the mean between.  Labels are permuted within blocks.
     """
-    observed = _within_sums(distances, groups.reshape(1, -1), adjacent=adjacent)[0]
-    # The numbers of pairs and the total never change: a smaller sum within groups is a larger
-    # difference.  Rounding must not make the observed assignment beat its equals.
-    threshold = observed + 1e-9 * distances.sum()
+    within, between = _mean_distances(distances, labels, pairs, farthest)
+    if np.isnan(within - between):
+        return within, between, np.nan
+    # Rounding must not make the observed assignment beat its equals.
+    threshold = within - between + 1e-9 * distances.mean()
     rng = np.random.default_rng(seed)
     as_close = 1
-    for start in range(0, PERMUTATIONS, PERMUTATIONS_AT_ONCE):
-        count = min(PERMUTATIONS_AT_ONCE, PERMUTATIONS - start)
-        shuffled = rng.permuted(np.tile(groups, (count, 1, 1)), axis=2).reshape(count, -1)
-        as_close += np.sum(_within_sums(distances, shuffled, adjacent=adjacent) <= threshold)
-    return float(as_close / (PERMUTATIONS + 1))
-
-
-def _within_sums(
-    distances: Float[np.ndarray, "heads heads"],
-    groups: Int[np.ndarray, "assignment heads"],
-    *,
-    adjacent: bool,
-) -> Float[np.ndarray, " assignment"]:
-    """Sum the distances within groups for each assignment: trace(Z' D Z), Z one-hot.
-
-    With ``adjacent``, minus those between each group and the next, scaled to as many pairs.
-    """
-    one_hot = (groups[..., None] == np.arange(groups.max() + 1)).astype(float)
-    sums = one_hot.swapaxes(1, 2) @ distances @ one_hot  # [assignment, group, group]
-    within = np.trace(sums, axis1=1, axis2=2)
-    if not adjacent:
-        return within
-    n_groups = sums.shape[-1]
-    size = len(distances) / n_groups
-    pairs_ratio = n_groups * (size - 1) / ((n_groups - 1) * size)
-    return within - pairs_ratio * np.trace(sums, offset=1, axis1=1, axis2=2)
+    for _ in range(PERMUTATIONS):
+        shuffled = rng.permuted(labels.reshape(blocks, -1), axis=1).ravel()
+        mean_within, mean_between = _mean_distances(distances, shuffled, pairs, farthest)
+        as_close += mean_within - mean_between <= threshold
+    return within, between, as_close / (PERMUTATIONS + 1)

@@ -20,7 +20,7 @@ from helpers.cache import cached
 from helpers.data.records import Roles, roles
 from helpers.metrics import CODE
 from helpers.metrics.clustering import distance_table
-from helpers.metrics.surface import Maps, Masks, all_if_none
+from helpers.metrics.surface import Maps, Masks
 from helpers.progress import progress
 from helpers.store.cluster import map_shards
 from helpers.store.store import Store
@@ -63,24 +63,23 @@ def head_distances(attention: Maps) -> Float[np.ndarray, "heads heads"]:
 
 
 def renormalise_over_words(
-    attention: Maps, roles: Roles, visible: Masks | None = None, *, cross: bool = False
+    attention: Maps, roles: Roles, visible: Masks, *, cross: bool = False
 ) -> Float[np.ndarray, "layer head kept_query word"]:
     """Remove [CLS] and [SEP] from maps and scale each row to sum to one.
 
-    If all attention of a row went to special tokens, it becomes uniform over the words that
-    it sees (``visible``, by default all).  An example of special tokens only stays as it is.  In
-    ``cross``-attention the roles are those of the keys, and all queries stay.
+    If all attention of a row went to special tokens, it becomes uniform over the words that it sees
+    (``visible``).  An example of special tokens only stays as it is.  In ``cross``-attention the
+    roles are those of the keys, and all queries stay.
     """
-    words = np.flatnonzero(roles.punctuation | roles.other)
-    if not len(words):
+    is_word = roles.punctuation | roles.other
+    if not is_word.any():
         return attention
-    queries = np.arange(attention.shape[-2]) if cross else words
-    word_attention = attention[:, :, queries[:, None], words]
-    total = word_attention.sum(axis=-1, keepdims=True)
-    sees_word = all_if_none(visible, attention)[:, queries[:, None], words]  # [layer, query, key]
-    uniform = sees_word / sees_word.sum(axis=-1, keepdims=True)
-    rows = np.broadcast_to(uniform[:, None], word_attention.shape).astype(word_attention.dtype)
-    return np.divide(word_attention, total, out=rows, where=total > 0)
+    queries = slice(None) if cross else is_word
+    word_attention = attention[:, :, queries][..., is_word]
+    sees_word = visible[:, None, queries][..., is_word]  # [layer, 1, query, key]
+    has_weight = word_attention.sum(axis=-1, keepdims=True) > 0
+    weights = np.where(has_weight, word_attention, sees_word)
+    return weights / weights.sum(axis=-1, keepdims=True)
 
 
 def shard_distances(store: Store, number: int) -> Float[np.ndarray, "2 heads heads"]:
@@ -94,10 +93,9 @@ def shard_distances(store: Store, number: int) -> Float[np.ndarray, "2 heads hea
         sums[0] += head_distances(attention)
         if example.index % WORD_DISTANCE_STRIDE == 0:
             token_roles = roles(example.tokens, store.special_tokens)
+            visible = example.visible_keys
             sums[1] += head_distances(
-                renormalise_over_words(
-                    attention, token_roles, example.visible_keys, cross=example.is_cross
-                )
+                renormalise_over_words(attention, token_roles, visible, cross=example.is_cross)
             )
     return sums
 
@@ -121,10 +119,10 @@ def distances(store: Store) -> tuple[pd.DataFrame, pd.DataFrame]:
         numbers = [n for n in range(store.n_shards) if store.indices(n).start < SEGMENTS]
         shards = map_shards(shard_distances, store, numbers)
         bar = progress(shards, "section 6", unit="shard", total=len(numbers))
-        token_sums, word_sums = np.sum(list(bar), axis=0)
+        of_tokens, of_words = np.sum(list(bar), axis=0)
         indices = range(min(SEGMENTS, len(store)))
         n_with_words = len(indices[::WORD_DISTANCE_STRIDE])
-        return {"all": token_sums / len(indices), "words": word_sums / n_with_words}
+        return {"all": of_tokens / len(indices), "words": of_words / n_with_words}
 
     means = cached("section-6", compute, inputs={"store": store.key}, code=CODE)
     shape = (store.layers, store.heads)

@@ -19,16 +19,15 @@ import pandas as pd
 from jaxtyping import Float
 
 from helpers.data.links import COREFERENCE, Links, read_links
-from helpers.data.records import Record
-from helpers.metrics.clustering import POSITION_SHARE, TOKEN_SHARE
+from helpers.metrics.clustering import THRESHOLDS
 from helpers.metrics.heads import (
     DIRECTIONS,
     Direction,
-    by_dependent,
     by_head,
     head_label,
     parse_head,
     picked_words,
+    sees_answer,
 )
 from helpers.metrics.reference import BROAD, FIGURE_5
 from helpers.metrics.statistics import Whole
@@ -38,30 +37,7 @@ MIN_WORDS = 8  # of a sentence that is easy to read as two columns
 MAX_WORDS = 14
 MAX_LETTERS = 11  # of its longest word
 RELATIONS = 3  # in Figure 5; coreference has a row, too
-CHECKED = "hand-checked"  # how sentences were chosen
-BY_RULE = "by rule"
 OFFSET = "best fixed offset"  # of a rule
-HERE = Path(__file__).parent
-# What the heads of Figure 5 do, by the paper's name of the relation: read from the dependent, and
-# from its parent.
-BEHAVIOURS = {
-    "dobj": ("direct objects attend to their verbs", "verbs attend to their direct objects"),
-    "det": ("determiners attend to their nouns", "nouns attend to their determiners"),
-    "pobj": (
-        "objects of prepositions attend to their prepositions",
-        "prepositions attend to their objects",
-    ),
-    "poss": (
-        "possessive pronouns and 's attend to what is possessed",
-        "what is possessed attends to possessive pronouns and 's",
-    ),
-    "auxpass": (
-        "passive auxiliaries attend to their verbs",
-        "verbs attend to their passive auxiliaries",
-    ),
-}
-# Of a relation that the paper does not have, as in pairs of the user.
-OTHER_BEHAVIOUR = ("words attend to their partners", "partners attend to their words")
 
 
 class MapLocation(NamedTuple):
@@ -112,8 +88,8 @@ class Panel:
         The share of the linked words' attention that goes to special tokens, which are not drawn.
     scores : mapping of str to float
         For Figure 5, accuracies in percent by their names: of the head, and of rules.
-    chosen : {"hand-checked", "by rule"}
-        How the sentence was chosen.
+    is_checked : bool
+        Whether the sentence's parse was checked by hand.
     """
 
     title: str
@@ -124,7 +100,7 @@ class Panel:
     links: Sequence[Link] = ()
     special_share: float = 0.0
     scores: Mapping[str, float] = field(default_factory=dict)
-    chosen: str = BY_RULE
+    is_checked: bool = False
 
     @property
     def correct(self) -> bool:
@@ -149,26 +125,25 @@ def pattern_panels(store: Store, heads: pd.DataFrame) -> list[Panel]:
         and punctuation, if a head reaches the pattern's threshold in Figure 6.  The head with the
         largest average is drawn, all on the same sentence.
     """
-    is_special = any(np.allclose(heads["first"], heads[role]) for role in ("cls", "sep"))
-    tokens = {"first": None if is_special else "the first token", **store.special_tokens}
-    patterns = {"previous": (POSITION_SHARE, "the previous token")}
-    patterns["next"] = (POSITION_SHARE, "the next token")
-    patterns |= {role: (TOKEN_SHARE, token) for role, token in tokens.items() if token}
-    patterns["punctuation"] = (TOKEN_SHARE, "periods and commas")
-    uniform = by_head(heads, "uniform")
+    names = {"previous": "the previous token", "next": "the next token"}
+    if not any(np.allclose(heads["first"], heads[role]) for role in ("cls", "sep")):
+        names["first"] = "the first token"
+    names |= {role: token for role, token in store.special_tokens.items() if token}
+    names["punctuation"] = "periods and commas"
     entropy = by_head(heads, "entropy")
+    uniform = by_head(heads, "uniform")
     drawn = []  # column, head, and what it does
     broadest = _largest(entropy / uniform)
     if entropy[broadest] >= BROAD * uniform[broadest]:
         amount = f"{entropy[broadest]:.1f} of {uniform[broadest]:.1f} nats"
         drawn.append(("entropy", broadest, f"broad, {amount}"))
-    for column, (threshold, name) in patterns.items():
+    for column, name in names.items():
         shares = np.nan_to_num(by_head(heads, column))
         largest = _largest(shares)
-        if shares[largest] >= threshold:
+        if shares[largest] >= THRESHOLDS[column]:
             drawn.append((column, largest, f"{shares[largest]:.0%} to {name}"))
-    listed = chain.from_iterable(_listed_examples(store, name) for name in checked_sentences())
-    example = next(chain(listed, _short_examples(store)))
+    examples, _ = _readable_examples(store, chain.from_iterable(checked_sentences().values()))
+    example = next(examples)
     panels = []
     for column, (layer, head), behaviour in drawn:
         word_types = example.roles.kinds()
@@ -207,7 +182,7 @@ def relation_panels(
     table : DataFrame
         The table dependency_heads.csv.
     relations : mapping of str to str
-        The relations to draw, with the paper's name of each, a key of `BEHAVIOURS`, or another.
+        The relations to draw, with the paper's name of each, or another.
     held_out : DataFrame, optional
         The table dependency_heads_held_out.csv.  The heads of its relations are those that were
         chosen on train, with accuracies on dev, also those of both rules.
@@ -223,14 +198,13 @@ def relation_panels(
     panels = []
     for row in rows.loc[order.sort_values(kind="stable").index].head(RELATIONS).itertuples():
         name = row.paper_name
-        behaviours = BEHAVIOURS.get(name, [f"{name}: {text}" for text in OTHER_BEHAVIOUR])
+        other = (f"{name}: words attend to their partners", f"{name}: partners attend to words")
+        behaviour = _texts()["behaviours"].get(name, other)[DIRECTIONS.index(row.direction)]
         layer, head = parse_head(row.head)
         location = MapLocation(0, layer + 1, head + 1, row.relation, row.direction)
-        title = f"Head {row.head}: {behaviours[DIRECTIONS.index(row.direction)]}"
-        checked = _listed_examples(store, name)
-        pair = success_and_failure(checked or _short_examples(store), location, title)
-        chosen = CHECKED if checked else BY_RULE
-        panels += [replace(panel, scores=_scores(row), chosen=chosen) for panel in pair]
+        examples, is_checked = _readable_examples(store, checked_sentences().get(name, []))
+        pair = _success_and_failure(examples, location, f"Head {row.head}: {behaviour}")
+        panels += [replace(panel, scores=_scores(row), is_checked=is_checked) for panel in pair]
     return panels
 
 
@@ -271,51 +245,44 @@ def coreference_panels(store: Store, head: tuple[int, int], table: pd.DataFrame)
     scores = accuracies.reindex(["head", "nearest mention", "rule-based"]).dropna().rename(names)
     title = f"Head {head_label(*head)}: mentions attend to their antecedents"
     location = MapLocation(0, head[0] + 1, head[1] + 1, COREFERENCE)
-    pair = success_and_failure(store, location, title)
+    pair = _success_and_failure(store, location, title)
     return [replace(panel, scores=scores.to_dict()) for panel in pair]
 
 
-def describe_choice(panels: Sequence[Panel]) -> str:
-    """Describe how the sentences of Figure 5 were chosen, for its caption."""
-    source = "the corpus"
-    if any(panel.chosen == CHECKED for panel in panels):
-        source = "a list with hand-checked parses"
-    return (
-        f"The sentences are the first short ones of {source} in which the head is right about "
-        "every pair of the relation, and in which it is not."
-    )
-
-
 @cache
+def _texts() -> dict[str, dict[str, list[str]]]:
+    """Read what heads of relations do, and sentences, by the paper's name of the relation."""
+    path = Path(__file__).with_name("panels.toml")
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
 def checked_sentences() -> dict[str, list[str]]:
-    """Read the sentences whose parses were checked by hand, by the paper's name of a relation."""
-    return tomllib.loads((HERE / "panels.toml").read_text(encoding="utf-8"))
+    """List the sentences whose parses were checked by hand, by the paper's name of a relation."""
+    return _texts()["sentences"]
 
 
-def _listed_examples(store: Store, relation: str) -> list[Example]:
-    """Find the hand-checked sentences of a relation in a treebank, in the order of the list."""
-    listed = checked_sentences().get(relation, [])
-    texts = [" ".join(_words(record)) for record in store.records()]
-    return [store[texts.index(text)] for text in listed if text in texts]
+def _readable_examples(store: Store, checked: Iterable[str]) -> tuple[Iterator[Example], bool]:
+    """Yield the checked sentences that a store has, in the order of the list, or else short ones.
+
+    If none is short, those closest to it in length are.  Also says whether they are checked.
+    """
+    sentences = [record.get("words") or record["tokens"] for record in store.records()]
+    texts = [" ".join(words) for words in sentences]
+    indices = [texts.index(text) for text in checked if text in texts]
+    is_checked = bool(indices)
+    if not is_checked:
+        excess = [_excess(words) for words in sentences]
+        indices = np.flatnonzero(np.equal(excess, min(excess))).tolist()
+    return (store[index] for index in indices), is_checked
 
 
-def _short_examples(store: Store) -> Iterator[Example]:
-    """Yield sentences that are easy to read, or else those closest to them in length."""
-    excess = []  # words that a sentence has too few or too many, and words that are too long
-    for record in store.records():
-        lengths = [len(word) for word in _words(record)]
-        n_long = sum(length > MAX_LETTERS for length in lengths)
-        excess.append(max(MIN_WORDS - len(lengths), len(lengths) - MAX_WORDS, 0) + n_long)
-    for index in np.flatnonzero(np.equal(excess, min(excess))):
-        yield store[int(index)]
+def _excess(words: Sequence[str]) -> int:
+    """Count the words that a sentence has too few or too many, and those that are too long."""
+    n_long = sum(len(word) > MAX_LETTERS for word in words)
+    return max(MIN_WORDS - len(words), len(words) - MAX_WORDS, 0) + n_long
 
 
-def _words(record: Record) -> list[str]:
-    """Return the words of a record, or its tokens."""
-    return record.get("words") or record["tokens"]
-
-
-def success_and_failure(
+def _success_and_failure(
     examples: Iterable[Example], location: MapLocation, title: str
 ) -> list[Panel]:
     """Choose the first panel where a head is right, and the first where it is wrong."""
@@ -330,46 +297,40 @@ def success_and_failure(
 
 def _panels_of_example(example: Example, location: MapLocation, title: str) -> Iterator[Panel]:
     """Yield the panel of a sentence, or that of each mention of a document."""
-    words = example.record["words"]
     positions = example.word_positions
-    layer, head = location.layer - 1, location.head - 1
-    weights = example.attention[layer, head][positions, positions]
+    layer = location.layer - 1
+    weights = example.attention[layer, location.head - 1][positions, positions]
     visible = example.visible_keys[layer][positions, positions]
+    direction = location.direction
     links = read_links(example.record)
     picked = picked_words(
-        weights, links.query, direction=location.direction, candidates=links.candidates,
-        visible=visible,
-    )  # fmt: skip
-    sees_answer = (by_dependent(visible, location.direction)[links.query] & links.gold).any(axis=1)
-    rows = np.flatnonzero((links.relation == location.relation) & sees_answer)
-    parts = [(rows, range(len(words)))]
+        weights, links.query, direction=direction, candidates=links.candidates, visible=visible
+    )
+    is_drawn = (links.relation == location.relation) & sees_answer(links, visible, direction)
+    rows = np.flatnonzero(is_drawn)
+    parts = [(rows, 0, len(weights))]  # links, and the words that are shown
     if location.relation == COREFERENCE:
-        ends = links.query[rows] + 1
-        parts = [
-            (row, range(max(0, end - MAX_WORDS), end))
-            for row, end in zip(rows[:, None], ends, strict=True)
-        ]
-    for part, shown in parts:
-        drawn = [
-            link for row in part for link in _links(links, row, picked[row], location.direction)
-        ]
-        ends_of_links = {word for link in drawn for word in link[:2]}
-        if not drawn or not ends_of_links <= set(shown):
+        ends = links.query + 1
+        parts = [([row], max(0, ends[row] - MAX_WORDS), ends[row]) for row in rows]
+    for part, first, end in parts:
+        lines = [line for row in part for line in _lines(links, row, picked[row], direction)]
+        drawn = {word for line in lines for word in line[:2]}
+        if not drawn or min(drawn) < first or max(drawn) >= end:
             continue
-        attending = [link.attending for link in drawn]
+        attending = [line.attending for line in lines]
         yield Panel(
             title,
-            [words[word] for word in shown],
-            ["other"] * len(shown),
-            weights[np.ix_(shown, shown)],
+            example.record["words"][first:end],
+            ["other"] * (end - first),
+            weights[first:end, first:end],
             location._replace(example=example.index),
-            [Link(link[0] - shown[0], link[1] - shown[0], link.verdict) for link in drawn],
+            [Link(line[0] - first, line[1] - first, line.verdict) for line in lines],
             special_share=max(0.0, float(1 - weights[attending].sum(axis=1).mean())),
         )
 
 
-def _links(links: Links, row: Whole, picked: Whole, direction: Direction) -> list[Link]:
-    """Make a line of a link: the head's choice, and the right one if it is another."""
+def _lines(links: Links, row: Whole, picked: Whole, direction: Direction) -> list[Link]:
+    """Make the lines of a link: the head's choice, and the right one if it is another."""
     query = links.query[row]
     gold = np.flatnonzero(links.gold[row])
     choices = [(picked, "right")] if picked in gold else [(picked, "wrong"), (gold[-1], "missed")]

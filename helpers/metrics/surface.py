@@ -37,7 +37,9 @@ TOKEN_TYPES = (
     "uniform_sep", "sink",
 )  # fmt: skip
 ENTROPY = ("entropy", "entropy_from_cls", "uniform", "largest")
-SECTION_3 = (*RELATIVE_POSITION, *TOKEN_TYPES, *ENTROPY)
+BY_ARTICLE = (*RELATIVE_POSITION, *TOKEN_TYPES, *ENTROPY)
+CHANCE_LINES = ("uniform_previous", "uniform_current", "uniform_next", "uniform_punctuation")
+SECTION_3 = (*BY_ARTICLE, *CHANCE_LINES)
 ENTROPY_SMOOTHING = 1e-4  # keeps the logarithm finite where attention underflows to zero
 # Columns of gradients.csv: the ending of their names by what is differentiated.
 GRADIENT_MEASURES = {"gradients": "", "per_value": "_per_value", "per_score": "_per_score"}
@@ -45,6 +47,7 @@ OVER_SPECIAL = ("sep", "cls", "first")  # keys whose gradients others are compar
 
 Maps = Float[np.ndarray, "layer head query key"]
 Masks = Bool[np.ndarray, "layer query key"]
+Positions = Bool[np.ndarray, " position"] | slice
 
 
 def relative_position(attention: Maps, visible: Masks | None = None) -> dict[str, PerHead]:
@@ -65,18 +68,34 @@ def relative_position(attention: Maps, visible: Masks | None = None) -> dict[str
         The shares ``previous``, ``current`` and ``next``; NaN where no query sees such a token, as
         the next one under a causal mask.
     """
-    visible = all_if_none(visible, attention)
     shares = {}
     for name, offset in OFFSETS.items():
-        share = attention.diagonal(offset, -2, -1).sum(axis=-1) / attention.shape[-1]
-        is_seen = np.any(visible.diagonal(offset, -2, -1), axis=-1)  # [layer]
-        shares[name] = np.where(is_seen[:, None], share, np.nan)
+        shares[name] = attention.diagonal(offset, -2, -1).sum(axis=-1) / attention.shape[-1]
+        if visible is not None:
+            is_seen = np.any(visible.diagonal(offset, -2, -1), axis=-1)  # [layer]
+            shares[name] = np.where(is_seen[:, None], shares[name], np.nan)
     return shares
 
 
-def token_types(
-    attention: Maps, roles: Roles, visible: Masks | None = None, *, cross: bool = False
-) -> dict[str, PerHead]:
+def share(attention: Maps, keys: Positions, queries: Positions = slice(None)) -> PerHead:
+    """Compute the share of the attention of some queries that goes to some keys (section 3.2).
+
+    Parameters
+    ----------
+    attention : array, shape (layer, head, query, key)
+        The attention maps of one example.
+    keys, queries : bool array of shape (position,), or slice
+        Masks over its tokens.  By default the share is that of all queries.
+
+    Returns
+    -------
+    array, shape (layer, head)
+        The mean over the queries; NaN without any.
+    """
+    return mean_of_queries(attention[:, :, queries][..., keys].sum(axis=-1))
+
+
+def token_types(attention: Maps, roles: Roles) -> dict[str, PerHead]:
     """Compute the share of attention to [CLS], [SEP] and punctuation (section 3.2, Figure 2).
 
     Parameters
@@ -84,52 +103,19 @@ def token_types(
     attention : array, shape (layer, head, query, key)
         The attention maps of one example.
     roles : Roles
-        Masks over its tokens.
-    visible : bool array, shape (layer, query, key), optional
-        The keys that each query sees.  By default all.
-    cross : bool
-        Whether queries are tokens of another text.  The roles are those of the keys, and measures
-        from one token type to another are NaN.
+        Masks over its keys.
 
     Returns
     -------
     dict of str to array, shape (layer, head)
-        The measures `TOKEN_TYPES`; NaN for a type of token that the model does not have.
-
-        - ``first``, ``cls``, ``sep`` and ``punctuation``: the share of all attention that these
-          tokens get.  The first token may be [CLS] or not.
-        - ``sep_to_sep``: the share that the average [SEP] gives to all [SEP]; ``cls_to_cls`` and
-          ``first_to_first`` likewise.  NaN where it sees nothing else.
-        - ``other_to_sep``: the share that the average other token gives to all [SEP];
-          ``other_to_cls`` and ``other_to_first`` likewise.
-        - ``uniform_first``, ``uniform_cls`` and ``uniform_sep``: the share that the tokens would
-          get if every query attended equally to the keys that it sees.
-        - ``sink``: the mass that rows lack to a sum of one.  Tables have it if the model's softmax
-          has a sink besides the keys.
+        ``first``, ``punctuation`` and, if the model has the token, ``cls`` and ``sep``.  The first
+        token may be [CLS] or not.
     """
-    visible = all_if_none(visible, attention)
-    uniform = visible / visible.sum(axis=-1, keepdims=True)
-    shares: dict[str, PerHead] = dict.fromkeys(TOKEN_TYPES, np.full(attention.shape[:2], np.nan))
-    is_first = np.arange(attention.shape[-1]) == 0
-    for name, mask in (("first", is_first), ("cls", roles.cls), ("sep", roles.sep)):
-        if mask is None:
-            continue
-        to_token = attention[..., mask].sum(axis=-1)  # [layer, head, query]
-        shares[name] = to_token.mean(axis=-1)
-        uniform_share = uniform[..., mask].sum(axis=-1).mean(axis=-1)  # [layer]
-        shares[f"uniform_{name}"] = np.broadcast_to(uniform_share[:, None], attention.shape[:2])
-        if not cross:
-            sees_others = np.any(visible[:, mask][..., ~mask], axis=(1, 2))
-            shares[f"{name}_to_{name}"] = mean_of_queries(to_token[..., mask], sees_others)
-            shares[f"other_to_{name}"] = mean_of_queries(to_token[..., ~mask])
-    shares["punctuation"] = attention[..., roles.punctuation].sum(axis=-1).mean(axis=-1)
-    shares["sink"] = 1 - attention.sum(axis=-1).mean(axis=-1)
-    return shares
+    masks = special_masks(roles) | {"punctuation": roles.punctuation}
+    return {name: share(attention, mask) for name, mask in masks.items()}
 
 
-def entropy(
-    attention: Maps, roles: Roles, visible: Masks | None = None, *, cross: bool = False
-) -> dict[str, PerHead]:
+def entropy(attention: Maps, visible: Masks) -> PerHead:
     """Compute the entropy of the attention distributions of each head (section 3.3, Figure 4).
 
     ``H[i] = -sum_j p[j] ln p[j]`` with ``p[j] = 0.9999 A[i, j] + 0.0001 V[i, j] / sum_k V[i, k]``,
@@ -138,74 +124,95 @@ def entropy(
     Parameters
     ----------
     attention : array, shape (layer, head, query, key)
-        The attention maps of one example.
-    roles : Roles
-        Masks over its tokens.
-    visible : bool array, shape (layer, query, key), optional
-        The keys that each query sees.  By default all.
-    cross : bool
-        Whether queries are tokens of another text; ``entropy_from_cls`` is then NaN.
+        The attention maps of one example, or some rows of them.
+    visible : bool array, shape (layer, query, key)
+        The keys that each query sees.
 
     Returns
     -------
-    dict of str to array, shape (layer, head)
-        ``entropy``: the mean over all queries, in nats.  ``entropy_from_cls``: the entropy of
-        [CLS], NaN if the model has no such token, or it sees nothing else.  ``uniform``: the
-        entropy of uniform attention, the mean over queries of the logarithm of the number of keys
-        that they see.  ``largest``: the mean over queries of the largest weight, a share of
-        attention.
+    array, shape (layer, head)
+        The mean over the queries, in nats; NaN without any.
     """
-    visible = all_if_none(visible, attention)
-    n_visible = visible.sum(axis=-1)  # [layer, query]
-    uniform = (visible / n_visible[..., None])[:, None].astype(attention.dtype)
+    uniform = (visible / visible.sum(axis=-1, keepdims=True))[:, None].astype(attention.dtype)
     p = (1 - ENTROPY_SMOOTHING) * attention + ENTROPY_SMOOTHING * uniform
     logarithms = np.log(p + ~visible[:, None])  # 0 where a key is hidden, as 0 ln 0 is 0
-    entropies = -(p * logarithms).sum(axis=-1)  # [layer, head, query]
-    is_cls = np.zeros(n_visible.shape[1], dtype=bool)
-    if roles.cls is not None and not cross:
-        is_cls = roles.cls
-    uniform_entropy = np.log(n_visible).mean(axis=-1)  # [layer]
-    return {
-        "entropy": entropies.mean(axis=-1),
-        "entropy_from_cls": mean_of_queries(
-            entropies[..., is_cls], np.any(n_visible[:, is_cls] > 1, axis=-1)
-        ),
-        "uniform": np.broadcast_to(uniform_entropy[:, None], attention.shape[:2]),
-        "largest": attention.max(axis=-1).mean(axis=-1),
-    }
-
-
-def mean_of_queries(
-    values: Float[np.ndarray, "layer head query"],
-    occurs: Bool[np.ndarray, " layer"] | bool = True,
-) -> PerHead:
-    """Average over some queries; NaN without any, and in layers in which the value cannot occur."""
-    n_queries = values.shape[-1] * np.asarray(occurs)[..., None]
-    return divide(values.sum(axis=-1), n_queries)
-
-
-def all_if_none(visible: Masks | None, attention: Maps) -> Masks:
-    """Return the keys that are visible: all, if nothing is known of a mask."""
-    n_layers, _, *shape = attention.shape
-    return np.ones((n_layers, *shape), dtype=bool) if visible is None else visible
+    return mean_of_queries(-(p * logarithms).sum(axis=-1))
 
 
 def section_3(
     attention: Maps, roles: Roles, visible: Masks, *, cross: bool = False
 ) -> dict[str, PerHead]:
-    """Compute every measure of section 3; NaN for neighbours in cross-attention."""
-    if cross:
-        shares = dict.fromkeys(RELATIVE_POSITION, np.full(attention.shape[:2], np.nan))
-    else:
-        shares = relative_position(attention, visible)
-    shares |= token_types(attention, roles, visible, cross=cross)
-    return shares | entropy(attention, roles, visible, cross=cross)
+    """Compute every measure of section 3 for one example, or for one layer of it.
+
+    Parameters
+    ----------
+    attention : array, shape (layer, head, query, key)
+        The attention maps.
+    roles : Roles
+        Masks over the keys.
+    visible : bool array, shape (layer, query, key)
+        The keys that each query sees.
+    cross : bool
+        Whether queries are tokens of another text.
+
+    Returns
+    -------
+    dict of str to array, shape (layer, head)
+        NaN for what the model does not have, what a mask makes impossible, or, in cross-attention,
+        what compares tokens of one text.
+
+        - The shares of `relative_position` and `token_types`, and ``uniform_previous`` and so on:
+          those of attention that every query spreads equally over the keys that it sees.
+        - ``sep_to_sep``: the share that the average [SEP] gives to all [SEP]; ``cls_to_cls`` and
+          ``first_to_first`` likewise.  NaN where it sees nothing else.
+        - ``other_to_sep``: the share that the average other token gives to all [SEP];
+          ``other_to_cls`` and ``other_to_first`` likewise.
+        - ``sink``: the mass that rows lack to a sum of one.  Tables have it if the model's softmax
+          has a sink besides the keys.
+        - ``entropy``, ``entropy_from_cls`` (of the rows of [CLS]; NaN where it sees nothing else),
+          and ``uniform``, the entropy of uniform attention, in nats.
+        - ``largest``: the mean over queries of the largest weight.
+    """
+    n_visible = visible.sum(axis=-1)  # [layer, query]
+    uniform = (visible / n_visible[..., None])[:, None]  # [layer, 1, query, key]
+    values = token_types(attention, roles)
+    uniform_shares = token_types(uniform, roles)
+    if not cross:
+        values |= relative_position(attention, visible)
+        uniform_shares |= relative_position(uniform, visible)
+        for name, mask in special_masks(roles).items():
+            sees_others = np.any(visible[:, mask][..., ~mask], axis=(1, 2))[:, None]  # [layer, 1]
+            to_itself = share(attention, mask, mask)
+            values[f"{name}_to_{name}"] = np.where(sees_others, to_itself, np.nan)
+            values[f"other_to_{name}"] = share(attention, mask, ~mask)
+            if name == "cls":
+                from_cls = entropy(attention[:, :, mask], visible[:, mask])
+                values["entropy_from_cls"] = np.where(sees_others, from_cls, np.nan)
+    for name, value in uniform_shares.items():
+        values[f"uniform_{name}"] = value
+    values["entropy"] = entropy(attention, visible)
+    values["uniform"] = np.log(n_visible).mean(axis=-1, keepdims=True)  # [layer, 1]
+    values["largest"] = attention.max(axis=-1).mean(axis=-1)
+    values["sink"] = 1 - attention.sum(axis=-1).mean(axis=-1)
+    shape = attention.shape[:2]
+    return {name: np.broadcast_to(values.get(name, np.nan), shape) for name in SECTION_3}
+
+
+def special_masks(roles: Roles) -> dict[str, Bool[np.ndarray, " position"]]:
+    """Collect the masks of the first token, and of the special tokens that the model has."""
+    masks = {"first": np.arange(len(roles.other)) == 0, "cls": roles.cls, "sep": roles.sep}
+    return {name: mask for name, mask in masks.items() if mask is not None}
+
+
+def mean_of_queries(values: Float[np.ndarray, "layer head query"]) -> PerHead:
+    """Average over queries; NaN without any."""
+    return divide(values.sum(axis=-1), np.array(values.shape[-1]))
 
 
 def example_values(
     example: Example, special_tokens: Mapping[str, str | None]
 ) -> dict[str, PerHead]:
-    """Compute every measure of section 3 for one example, layer by layer.
+    """Compute every measure of section 3 for one example, layer by layer to save memory.
 
     Parameters
     ----------
@@ -220,10 +227,10 @@ def example_values(
     """
     token_roles = roles(example.tokens, special_tokens)
     by_layer = []
-    for layer, visible in enumerate(example.visible_keys):
-        attention = example.stored_attention[layer].astype(np.float32)
-        measures = section_3(attention[None], token_roles, visible[None], cross=example.is_cross)
-        by_layer.append(measures)
+    for stored, visible in zip(example.stored_attention, example.visible_keys, strict=True):
+        attention = stored[None].astype(np.float32)
+        values = section_3(attention, token_roles, visible[None], cross=example.is_cross)
+        by_layer.append(values)
     return {name: np.concatenate([values[name] for values in by_layer]) for name in SECTION_3}
 
 
@@ -269,13 +276,10 @@ def sum_by_article(values: Sequence[Mapping[str, PerHead]], articles: Sequence[s
     Sums
     """
     measures = np.array([list(measures.values()) for measures in values], dtype=float)
-    is_measured = ~np.isnan(measures)
     names = np.unique(articles)
-    sums = [
-        cluster_sums(part, np.asarray(articles), names)
-        for part in (np.where(is_measured, measures, 0), is_measured)
-    ]
-    return Sums(np.array(list(values[0])), names, np.array(sums, dtype=float))
+    totals = cluster_sums(np.nan_to_num(measures), np.asarray(articles), names)
+    counts = cluster_sums(~np.isnan(measures), np.asarray(articles), names)
+    return Sums(np.array(list(values[0])), names, np.stack([totals, counts]))
 
 
 def shard_values(store: Store, number: int) -> list[dict[str, PerHead]]:
@@ -358,7 +362,7 @@ def article_table(sums: Sums) -> pd.DataFrame:
     layers = range(1, counts.shape[1] + 1)
     index = pd.MultiIndex.from_product([sums.articles, layers], names=["article", "layer"])
     table = pd.DataFrame({"examples": counts.max(axis=2).astype(int).ravel()}, index)
-    for name in tabulated(sums, sums.names):
+    for name in tabulated(sums, BY_ARTICLE):
         table[name] = divide(*sums.by_article(name)).mean(axis=2).ravel()
     return table.reset_index()
 
@@ -394,48 +398,24 @@ def gradient_table(
     """
     owners, names = pd.factorize(np.asarray(articles))
     clusters = np.arange(len(names))
-    columns: dict[str, Any] = {"layer": np.arange(importance["gradients"].shape[1]) + 1}
-    columns |= dict.fromkeys(KEY_TYPES[:4])  # in the order of Figure 3's legend
-    columns |= {"objective": objective, "loss": importance["losses"].mean()}
-    columns |= {"articles": len(names)}
-    columns |= {"effective_articles": effective_clusters(np.bincount(owners))}
-    for name, ending in GRADIENT_MEASURES.items():
-        if name not in importance:
+    columns: dict[str, Any] = {
+        "layer": np.arange(importance["gradients"].shape[1]) + 1,
+        **dict.fromkeys(KEY_TYPES[:4]),  # in the order of Figure 3's legend
+        "objective": objective,
+        "loss": importance["losses"].mean(),
+        "articles": len(names),
+        "effective_articles": effective_clusters(np.bincount(owners)),
+    }
+    for measure, ending in GRADIENT_MEASURES.items():
+        if measure not in importance:
             continue
-        by_key = dict(zip(KEY_TYPES, np.moveaxis(importance[name], -1, 0), strict=True))
-        ratios = {}  # of sums over examples, each [example, layer]
-        for key, values in by_key.items():
-            ratios[f"{key}{ending}"] = (values, ~np.isnan(values))
+        by_key = dict(zip(KEY_TYPES, np.moveaxis(importance[measure], -1, 0), strict=True))
+        ratios = {key: (values, ~np.isnan(values)) for key, values in by_key.items()}
         for key in OVER_SPECIAL:
-            ratios[f"other_over_{key}{ending}"] = (by_key["other"], by_key[key])
-        for column, values in ratios.items():
+            ratios[f"other_over_{key}"] = (by_key["other"], by_key[key])
+        for name, values in ratios.items():  # each [example, layer]
             totals, counts = (cluster_sums(np.nan_to_num(v), owners, clusters) for v in values)
             low, high = bootstrap_intervals(totals, counts)
-            columns[column] = divide(totals.sum(axis=0), counts.sum(axis=0))
-            columns |= {f"{column}_low": low, f"{column}_high": high}
+            columns[f"{name}{ending}"] = divide(totals.sum(axis=0), counts.sum(axis=0))
+            columns |= {f"{name}{ending}_low": low, f"{name}{ending}_high": high}
     return pd.DataFrame(columns | {"guess": importance["guesses"].mean()})
-
-
-def table_without_gradients(n_layers: int, objective: str, reason: str) -> pd.DataFrame:
-    """Make the table of gradients that could not be measured.
-
-    Parameters
-    ----------
-    n_layers : int
-        The number of layers.
-    objective : str
-        The loss that was to be differentiated.
-    reason : str
-        Why there are no gradients; it becomes the column ``reason``.
-
-    Returns
-    -------
-    DataFrame
-        The columns of `gradient_table`, without numbers, and ``reason``.
-    """
-    importance = {
-        "gradients": np.full((1, n_layers, len(KEY_TYPES)), np.nan),
-        "losses": np.array([np.nan]),
-        "guesses": np.array([np.nan]),
-    }
-    return gradient_table(importance, [""], objective).assign(reason=reason)

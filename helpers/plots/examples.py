@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from helpers.metrics.heads import DIRECTIONS
-from helpers.metrics.panels import BY_RULE, CHECKED, MAX_LETTERS, OFFSET, Panel
+from helpers.metrics.panels import MAX_LETTERS, OFFSET, Panel
 from helpers.plots import style
 from helpers.plots.style import canvas, missing_glyphs, panel_grid, theme
 
@@ -87,14 +87,13 @@ def fig5_heads(panels: Sequence[Panel], *, model: str, lens: str) -> Figure:
         return canvas(0.1, "Figure 5 · No relation is frequent enough to be drawn", model)
     n_words = [max(len(panel.words) for panel in pair) for pair in heads.values()]
     heights = [WORD_HEIGHT * (count + 2) + 0.75 for count in n_words]
-    chosen = {BY_RULE: "sentences by rule: wrong parses can remain", CHECKED: ""}
     figure = canvas(
         sum(heights) + 0.15,
         _fig5_title(panels),
         model,
         f"{style.WEIGHT_NAMES[lens]} of words (left) to words (right), not to special tokens",
         ONE_SCALE,
-        chosen[panels[0].chosen],
+        "" if panels[0].is_checked else "sentences by rule: wrong parses can remain",
     )
     glyphs = _missing_glyphs(panels)
     rows = figure.subfigures(len(heads), 1, squeeze=False, height_ratios=heights)[:, 0]

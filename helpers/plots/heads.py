@@ -14,6 +14,7 @@ from matplotlib.ticker import PercentFormatter
 
 from helpers.metrics.clustering import BEHAVIOURS
 from helpers.metrics.heads import by_head
+from helpers.metrics.statistics import Real
 from helpers.plots import style
 from helpers.plots.labels import label_points
 from helpers.plots.style import (
@@ -296,6 +297,7 @@ def fig6_clusters(
     positions: pd.DataFrame,
     averages: pd.DataFrame,
     special_tokens: SpecialTokens,
+    neighbours: Mapping[str, Real],
     *,
     tokens: float,
     model: str,
@@ -313,6 +315,8 @@ def fig6_clusters(
         One row per head in the same order: the columns of section 3.
     special_tokens : mapping of str to str or None
         The model's tokens for [CLS] ("cls") and [SEP] ("sep").
+    neighbours : mapping of str to number
+        The `helpers.metrics.clustering.neighbour_counts`, for the title.
     tokens : float
         The mean number of tokens of an example.  The positions are divided by it, because a
         distance is a sum over the tokens.
@@ -332,7 +336,9 @@ def fig6_clusters(
     findings = zip(labels, linguistic["behaviour"], strict=True)
     figure = canvas(
         3.3,
-        _neighbour_title(positions),
+        f"Figure 6 · The nearest head in the plane is in the same layer for "
+        f"{neighbours['in_layer']} of {len(points)} heads; by chance, for "
+        f"{neighbours['by_chance']:.0f}",
         model,
         "a point: a head; near: alike in what they attend to",
         "; ".join(f"{label} {behaviour}" for label, behaviour in findings),
@@ -366,21 +372,6 @@ def fig6_clusters(
     # The labels come last, because they are placed on the finished page.
     label_points(syntax, points, np.flatnonzero(is_linguistic).tolist(), labels)
     return figure
-
-
-def _neighbour_title(positions: pd.DataFrame) -> str:
-    """Write the title of Figure 6: whether neighbours in the plane are of the same layer."""
-    points = positions[["x", "y"]].to_numpy(float)
-    distances = np.linalg.norm(points[:, None] - points, axis=-1)
-    np.fill_diagonal(distances, np.inf)
-    layers = positions["layer"].to_numpy()
-    same_layer = int((layers[distances.argmin(axis=1)] == layers).sum())
-    n_neighbours = positions.groupby("layer")["layer"].transform("size") - 1
-    by_chance = (n_neighbours / (len(layers) - 1)).sum()
-    return (
-        f"Figure 6 · The nearest head in the plane is in the same layer for {same_layer} of "
-        f"{len(layers)} heads; by chance, for {by_chance:.0f}"
-    )
 
 
 @theme()

@@ -14,70 +14,37 @@ from helpers.store.store import Example
 FULL = Visible(causal=False, window=None)
 CAUSAL = Visible(causal=True, window=None)
 LOCAL = Visible(causal=False, window=4)
-LOCAL_CAUSAL = Visible(causal=True, window=5)
-MODELS = {
-    "full": [FULL] * 3,
-    "causal": [CAUSAL] * 3,
-    "window": [LOCAL] * 3,
-    "causal window": [LOCAL_CAUSAL] * 3,
-    "global before local": [FULL, LOCAL, LOCAL],
-    "mixed decoder": [CAUSAL, LOCAL_CAUSAL, LOCAL_CAUSAL],
-}
+MODELS = {"full": [FULL] * 3, "causal": [CAUSAL] * 3, "global before local": [FULL, LOCAL, LOCAL]}
 BERT = {"cls": "[CLS]", "sep": "[SEP]"}
 DECODER = {"cls": None, "sep": None, "first": "<s>"}
 CLS_AGAINST_ALL = "entropy from [CLS] minus that of all tokens, last layer"
 
 
-def sums_of(visible, special_tokens, sharpness=0.0):
-    """Sum section 3 over maps that are uniform over what a layer sees.
-
-    With ``sharpness`` a part of each row goes to the first token.
-    """
+def summary_of(visible, special_tokens, to_first=0.0):
+    """Summarise uniform maps, of which a part goes to the first token: values by quantity."""
     examples = []
     for index in range(6):
         n = 30 + index
         masks = np.stack([visible_mask(layer, n) for layer in visible])
-        maps = np.repeat((masks / masks.sum(axis=-1, keepdims=True))[:, None], 2, axis=1)
-        to_first = masks[:, None] & (np.arange(n) == 0)
-        maps = np.where(to_first.any(axis=-1, keepdims=True), (1 - sharpness) * maps, maps)
-        maps = maps + sharpness * to_first
-        first = special_tokens["cls"] or special_tokens["first"]
-        tokens = [first, *["a", "."] * (n // 2)][: n - 1]
-        tokens.append(special_tokens["sep"] or "b")
+        maps = (1 - to_first) * masks / masks.sum(axis=-1, keepdims=True)
+        maps[..., 0] += to_first
+        tokens = [special_tokens["cls"] or "<s>", *["a"] * (n - 2), special_tokens["sep"] or "b"]
         record = {"tokens": tokens, "title": f"article {index}"}
-        examples.append(Example(index, maps, record, offset=0, visible=visible))
-    return sums_by_article(examples, special_tokens)
-
-
-def values_of(sums):
-    """Summarise one model: its numbers by quantity."""
-    return layer_summary({"trained": sums}).set_index("quantity")["value"]
+        examples.append(Example(index, maps[:, None], record, offset=0, visible=visible))
+    summary = layer_summary({"trained": sums_by_article(examples, special_tokens)})
+    return summary.set_index("quantity")["value"]
 
 
 @pytest.mark.parametrize("visible", MODELS.values(), ids=MODELS)
-@pytest.mark.parametrize("special_tokens", [BERT, DECODER], ids=["cls and sep", "first"])
-def test_layer_summary_of_uniform_maps_depends_on_no_mask(visible, special_tokens):
-    values = values_of(sums_of(visible, special_tokens))
+def test_layer_summary_of_uniform_maps_has_what_masks_allow(visible):
+    values = summary_of(visible, BERT)
     largest = "largest entropy of an early head, as a share of uniform"
     assert values[largest] == pytest.approx(1, abs=0.01)
-    lowest = "lowest entropy of an early layer minus the mean of the rest, above uniform"
-    assert values[lowest] == pytest.approx(0, abs=0.02)
-
-
-@pytest.mark.parametrize("visible", MODELS.values(), ids=MODELS)
-def test_layer_summary_has_no_row_for_what_a_mask_or_a_model_lacks(visible):
-    of_bert = values_of(sums_of(visible, BERT))
-    is_full = all(layer == FULL for layer in visible)
-    assert (CLS_AGAINST_ALL in of_bert) == is_full
-    sees_next = not any(layer.causal for layer in visible)
-    assert ("largest share of a head on the next token" in of_bert) == sees_next
-    of_decoder = values_of(sums_of(visible, DECODER))
+    assert (CLS_AGAINST_ALL in values) == (visible == MODELS["full"])
+    assert ("largest share of a head on the next token" in values) == (CAUSAL not in visible)
+    of_decoder = summary_of(visible, DECODER, to_first=0.8)
     assert not of_decoder.index.str.contains(r"\[CLS\]|\[SEP\]").any()
-
-
-def test_layer_summary_of_a_decoder_is_about_its_first_token():
-    values = values_of(sums_of([CAUSAL] * 3, DECODER, sharpness=0.8))
-    assert values["special token, middle layers"] > 0.8
+    assert of_decoder["special token, middle layers"] > 0.8
 
 
 def sums_of_values(by_article, first=0):
@@ -126,27 +93,19 @@ def test_layer_summary_by_hand():
 def test_layer_summary_pairs_a_control_by_the_names_of_articles():
     """Articles differ more than the two models do; the control lacks one of them."""
     rng = np.random.default_rng(0)
-    difficulty = rng.normal(0.5, 0.1, 40)
-    sums = {}
-    for model, values in {
-        "trained": difficulty + rng.normal(0.01, 0.005, 40),
-        "random": difficulty[1:],
-    }.items():
-        articles = [{**VALUES, "sep": [value] * 3} for value in values]
-        sums[model] = sums_of_values(articles, first=40 - len(values))
-    summary = layer_summary(sums).set_index(["model", "quantity"])
-    of_model = summary.loc[("trained", "special token, middle layers")]
-    of_control = summary.loc[("random", "special token, middle layers")]
-    assert of_control["lead"] == pytest.approx(of_model["value"] - of_control["value"])
-    assert 0 < of_control["lead_low"] < of_control["lead_high"]
-    assert of_model["value_low"] < of_control["value"] < of_model["value_high"]
-
-
-def test_bounds_of_the_largest_head_are_those_of_its_resamples():
-    rng = np.random.default_rng(1)
-    largest = rng.normal(0.6, 0.05, 50)
-    articles = [{**VALUES, "previous": [value, 0.2, 0.1]} for value in largest]
-    summary = layer_summary({"trained": sums_of_values(articles)}).set_index("quantity")
-    row = summary.loc["largest share of a head on the previous token"]
-    expected = ratio(largest, np.ones(50))
-    assert (row["value_low"], row["value_high"]) == pytest.approx((expected.low, expected.high))
+    of_control = rng.normal(0.5, 0.1, 40)
+    of_model = of_control + rng.normal(0.01, 0.005, 40)
+    sums = {
+        "trained": sums_of_values([{**VALUES, "sep": [value] * 3} for value in of_model]),
+        "random": sums_of_values([{**VALUES, "sep": [value] * 3} for value in of_control[1:]], 1),
+    }
+    summary = layer_summary(sums).set_index(["quantity", "model"])
+    rows = summary.loc["special token, middle layers"]
+    expected = ratio(of_model, np.ones(40))
+    bounds = rows.loc["trained", ["value", "value_low", "value_high"]].tolist()
+    assert bounds == pytest.approx([expected.value, expected.low, expected.high])
+    lead = rows.loc["random", ["lead", "lead_low", "lead_high"]].tolist()
+    assert lead[0] == pytest.approx(of_model.mean() - of_control[1:].mean())
+    assert 0 < lead[1] < lead[0] < lead[2]
+    largest = summary.loc[("largest share of a head on the previous token", "trained")]
+    assert largest[["value_low", "value_high"]].tolist() == pytest.approx([0.6, 0.6])

@@ -12,8 +12,6 @@ from helpers.metrics.surface import (
     SECTION_3,
     article_table,
     head_table,
-    relative_position,
-    token_types,
 )
 from helpers.store.store import Example
 
@@ -84,17 +82,6 @@ def test_what_a_mask_makes_impossible_is_empty():
     assert table.loc[2, ["previous", "current", "other_to_first", "sep_to_sep"]].notna().all()
     by_article = article_table(sums).set_index("layer")
     assert by_article["next"].isna().tolist() == [False, True]
-
-
-def test_a_query_that_sees_everything_is_the_default():
-    rng = np.random.default_rng(0)
-    maps = rng.dirichlet(np.ones(9), size=(2, HEADS, 9))
-    masks = np.ones((2, 9, 9), bool)
-    token_roles = roles(["[CLS]", *"abcd", "[SEP]", *"ef", "[SEP]"], BERT)
-    for measure in (relative_position(maps, masks), token_types(maps, token_roles, masks)):
-        default = {**relative_position(maps), **token_types(maps, token_roles)}
-        for name, values in measure.items():
-            np.testing.assert_array_equal(values, default[name])
 
 
 @pytest.mark.parametrize("visible", MODELS)

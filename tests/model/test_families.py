@@ -13,7 +13,7 @@ from tiny_models import FAMILIES
 from transformers import AutoModel, AutoTokenizer
 
 from helpers.data.records import roles
-from helpers.metrics.surface import token_types
+from helpers.metrics.surface import section_3
 from helpers.model.gradients import KEY_TYPES, gradient_importance
 from helpers.store.examples import shard_tensors
 from helpers.store.extract import extract
@@ -122,7 +122,8 @@ def test_special_tokens_come_from_the_tokenizer(family, tiny_encoder, segments):
     record = token_records(encoder, segments)[0]
     masks = roles(record["tokens"], specials)
     maps = token_shard(encoder, [record], 0)["attention/000000"]
-    shares = token_types(maps.astype(np.float64), masks)
+    visible = np.ones((len(maps), *maps.shape[2:]), dtype=bool)
+    shares = section_3(maps.astype(np.float64), masks, visible)
     if family in WITHOUT_SPECIALS:
         first = {"first": "<|endoftext|>"} if encoder.is_decoder else {}
         assert specials == {"cls": None, "sep": None, **first}

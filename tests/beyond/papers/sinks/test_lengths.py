@@ -28,9 +28,7 @@ def test_measures_by_length_are_those_of_whole_maps(tiny_encoder, family, own_ca
     tokens = encoder.tokenizer.convert_ids_to_tokens(inputs["input_ids"])
     visible = np.stack([visible_mask(Visible(**layer), 40) for layer in encoder.visible])
     token_roles = roles(tokens, encoder.special_tokens)
-    expected = surface.relative_position(attention, visible)
-    expected |= surface.token_types(attention, token_roles, visible)
-    expected |= surface.entropy(attention, token_roles, visible)
+    expected = surface.section_3(attention, token_roles, visible)
     rows = table[table["tokens"] == 40]
     for name in COLUMNS:
         np.testing.assert_allclose(by_head(rows, name), expected[name], rtol=0, atol=1e-5)
