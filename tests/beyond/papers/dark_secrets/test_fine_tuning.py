@@ -5,178 +5,102 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from toy_corpora import conllu
 
 from beyond.papers.common import fine_tune
 from beyond.papers.common.classifier import batches
 from beyond.papers.common.head_removal import split_test, uniform_attention, uniform_change
-from beyond.papers.common.tasks import PRETRAINED, RANDOM
-from beyond.papers.dark_secrets import fine_tuning, links, patterns
+from beyond.papers.dark_secrets import fine_tuning, patterns
 from beyond.papers.dark_secrets.maps import text_maps
-from helpers.data.corpora import resolve_treebank
-from helpers.data.wikipedia import segments
 from helpers.model.loading import load_model
-from helpers.store.extract import extract
 
 TASKS = ["next paragraph", "bigram shift"]
-LAYERS = 3
-HEADS = 4
-MAX_TOKENS = 48
+HEADS = 3 * 4
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("corpora")
-    (folder / "text").mkdir()
+def runs(tiny_folder, tmp_path_factory):
+    """Fine-tune a model and its control on tasks made from a text."""
+    text = tmp_path_factory.mktemp("text")
     for subject in ("cat", "dog", "rain", "winter", "reader", "coffee"):
-        paragraphs = []
-        for number in range(6):
-            first_sentence = f"The {subject} in paragraph {number} sat on the mat."
-            paragraphs.append(f"{first_sentence} It was a lazy {subject}.")
-        (folder / "text" / f"{subject}.txt").write_text("\n".join(paragraphs))
-    sentence = [(1, "The", 2, "det"), (2, "cat", 4, "nsubj"), (3, "always", 4, "advmod"),
-                (4, "likes", 0, "root"), (5, "the", 6, "det"), (6, "coffee", 4, "obj"),
-                (7, "here", 4, "advmod")]  # fmt: skip
-    (folder / "trees.conllu").write_text(conllu(sentence, times=12))
-    return folder
+        line = f"The {subject} in paragraph {{}} sat on the mat. It was a lazy {subject}."
+        (text / f"{subject}.txt").write_text("\n".join(map(line.format, range(6))))
+    tasks = fine_tune.load_tasks("", str(text), examples=12, seed=0, quick=False)
+    runs = {}
+    for start, options in (("pretrained", {}), ("random", {"random_init": 0})):
+        encoder = load_model(str(tiny_folder("bert")), device="cpu", **options)
+        runs[start] = fine_tune.fine_tune_tasks(encoder, tasks, max_tokens=48, seed=0)
+    return runs
 
 
-@pytest.fixture(scope="module")
-def models(tiny_folder):
-    """Load a model and its control."""
-    folder = str(tiny_folder("bert"))
-    encoder = load_model(folder, device="cpu")
-    control = load_model(folder, device="cpu", random_init=0)
-    return encoder, control
+def test_accuracy_table_has_each_task_under_each_condition(runs):
+    table = fine_tuning.accuracy_table(*runs.values()).set_index(["task", "start"])
+    baselines = ["most frequent label", "bag of words"]
+    starts = ["pretrained", "random", *baselines, "classifier alone"]
+    assert table.index.tolist() == [*product(TASKS, starts)]
+    for start, number in product(runs, range(2)):
+        run = runs[start][number]
+        row = table.loc[(run.task.name, start)]
+        assert row["accuracy"] == pytest.approx(100 * np.mean(run.predictions == run.labels))
+        assert row["accuracy_low"] < row["accuracy"] < row["accuracy_high"]
+        assert row["test"] == len(run.task.test)
+    for task, rows in table.groupby("task"):
+        to_beat = rows["accuracy"].loc[task].loc[baselines].max()
+        is_learned = rows["accuracy_low"].loc[task, "pretrained"] > to_beat
+        assert (rows["learned"] == is_learned).all()
 
 
-@pytest.fixture(scope="module")
-def tasks(files):
-    return fine_tune.load_tasks("", str(files / "text"), examples=12, seed=0, quick=False)
-
-
-@pytest.fixture(scope="module")
-def runs(models, tasks):
-    return fine_tune.fine_tune_tasks(models[0], tasks, max_tokens=MAX_TOKENS, seed=0)
-
-
-@pytest.fixture(scope="module")
-def random_runs(models, tasks):
-    return fine_tune.fine_tune_tasks(models[1], tasks, max_tokens=MAX_TOKENS, seed=0)
-
-
-@pytest.fixture(scope="module")
-def store(models, files):
-    treebank = resolve_treebank(str(files / "trees.conllu"))
-    return extract(models[0], treebank, level="word", max_tokens=MAX_TOKENS)
-
-
-@pytest.fixture(scope="module")
-def accuracy(runs, random_runs):
-    return fine_tuning.accuracy_table(runs, random_runs)
-
-
-def test_accuracy_table_has_each_task_under_each_condition(accuracy):
-    conditions = [
-        "pretrained", "random", "most frequent label", "bag of words", "classifier alone",
-    ]  # fmt: skip
-    rows = accuracy[["task", "start"]].to_numpy().tolist()
-    assert rows == [[task, start] for task, start in product(TASKS, conditions)]
-
-
-def test_accuracy_table_has_the_accuracies_of_the_runs(accuracy, runs, random_runs):
-    rows = accuracy.set_index(["start", "task"])
-    for start, runs_of_start in {PRETRAINED: runs, RANDOM: random_runs}.items():
-        for run in runs_of_start:
-            row = rows.loc[(start, run.task.name)]
-            assert row["accuracy"] == pytest.approx(100 * np.mean(run.predictions == run.labels))
-            assert row["accuracy_low"] < row["accuracy"] < row["accuracy_high"]
-            assert row["test"] == len(run.task.test)
-
-
-def test_accuracy_table_calls_tasks_learned_above_both_baselines(accuracy):
-    by_start = accuracy.pivot(index="task", columns="start", values=["accuracy", "accuracy_low"])
-    best_baseline = by_start["accuracy"][["most frequent label", "bag of words"]].max(axis=1)
-    is_learned = by_start["accuracy_low"][PRETRAINED] > best_baseline
-    assert (accuracy["learned"] == accuracy["task"].map(is_learned)).all()
-
-
-def test_map_similarity_is_the_cosine_of_flattened_maps():
-    before = np.zeros((1, 3, 2, 2), dtype=np.float16)
-    before[0, :] = [[1, 0], [0.5, 0.5]]
-    after = np.zeros((1, 3, 2, 2), dtype=np.float16)
-    after[0, 0] = before[0, 0]
-    after[0, 1] = [[0, 1], [0.5, 0.5]]
-    after[0, 2] = [[0, 1], [0, 0]]
+def test_similarity_is_the_cosine_of_maps_as_vectors(runs):
+    before = np.array([[[[1, 0], [0.5, 0.5]]] * 3], dtype=np.float16)
+    after = before.copy()
+    after[0, 1:, 0] = [[0, 1]]
+    after[0, 2, 1] = 0
     similarity = fine_tuning.map_similarity(before, after)
     assert np.allclose(similarity, [[1, 0.5 / 1.5, 0]])
-
-
-@pytest.mark.parametrize("start", ["runs", "random_runs"])
-def test_similarity_table_has_each_head_and_changes(start, request):
-    table = fine_tuning.similarity_table(request.getfixturevalue(start))
-    assert len(table) == len(TASKS) * LAYERS * HEADS
-    assert table["similarity"].between(0, 1 + 1e-9, inclusive="right").all()
+    table = fine_tuning.similarity_table(runs["pretrained"])
+    assert table["task"].to_list() == [TASKS[0]] * HEADS + [TASKS[1]] * HEADS
+    run = runs["pretrained"][1]
+    maps = [
+        list(text_maps(model, run.task.test, max_tokens=48))
+        for model in (run.encoder, run.fine_tuned_encoder())
+    ]
+    similarities = [fine_tuning.map_similarity(a[0], b[0]) for a, b in zip(*maps, strict=True)]
+    np.testing.assert_allclose(table["similarity"][HEADS:], np.mean(similarities, axis=0).ravel())
     assert (table["similarity"] < 1 - 1e-9).any()
 
 
+@torch.no_grad()
 def test_uniform_change_is_that_of_full_passes(runs):
-    run = runs[0]
+    run = runs["pretrained"][0]
     _, scored = split_test(run, 0)
-    is_right = []
-    with uniform_attention(run.classifier.encoder, 1, 2), torch.no_grad():
-        for batch, labels, _ in batches(run.encoder, scored, max_tokens=MAX_TOKENS):
-            is_right += (run.classifier(**batch).argmax(dim=-1) == labels).tolist()
-    with torch.no_grad():
-        before = []
-        for batch, labels, _ in batches(run.encoder, scored, max_tokens=MAX_TOKENS):
-            before += (run.classifier(**batch).argmax(dim=-1) == labels).tolist()
-    expected = 100 * (np.mean(is_right) - np.mean(before))
+
+    def accuracy():
+        right = []
+        for batch, labels, _ in batches(run.encoder, scored, max_tokens=48):
+            right += (run.classifier(**batch).argmax(dim=-1) == labels).tolist()
+        return 100 * np.mean(right)
+
+    before = accuracy()
+    with uniform_attention(run.classifier.encoder, 1, 2):
+        expected = accuracy() - before
     assert uniform_change(run, 1, 2, seed=0) == pytest.approx(expected)
 
 
-# Patterns and links of the same model
-
-
-@pytest.fixture(scope="module")
-def text_segments(files):
-    return patterns.spread_segments(segments(files / "text", count=6, seed=0))
-
-
-def test_pattern_table_has_text_and_tasks_before_and_after(models, runs, text_segments):
-    encoder, _ = models
-    table = patterns.pattern_table(encoder, text_segments, runs, max_tokens=MAX_TOKENS)
+def test_pattern_table_and_typical_maps_agree_with_counts_of_single_models(runs):
+    segments = list(runs["pretrained"][0].task.test[:4])
+    run = runs["pretrained"][1]
+    table = patterns.pattern_table(run.encoder, segments, [run], max_tokens=48)
     rows = table.groupby(["task", "weights"], sort=False).size()
-    assert rows.index.tolist() == [
-        (patterns.TEXT, "pretrained"), *product(TASKS, ("pretrained", "fine-tuned")),
-    ]  # fmt: skip
-    assert (rows == LAYERS * HEADS).all()
-    assert np.allclose(table[list(patterns.CLASSES)].sum(axis=1), 1)
-
-
-def test_typical_maps_are_maps_of_heads_with_their_pattern(models, text_segments):
-    encoder, _ = models
-    typical = patterns.typical_maps(encoder, text_segments[0])
-    (example,) = text_maps(encoder, text_segments[:1], max_tokens=MAX_TOKENS)
-    shares = patterns.pattern_counts([example]).set_index(["layer", "head"])
-    predicted = shares[list(patterns.CLASSES)].idxmax(axis=1)
-    shown = []
+    keys = [(patterns.TEXT, "pretrained"), (TASKS[1], "pretrained"), (TASKS[1], "fine-tuned")]
+    assert rows.to_dict() == dict.fromkeys(keys, HEADS)
+    tuned = text_maps(run.fine_tuned_encoder(), run.task.test, max_tokens=48)
+    expected = patterns.pattern_counts(tuned)[[*patterns.CLASSES]]
+    np.testing.assert_allclose(table[[*patterns.CLASSES]][-HEADS:], expected)
+    (example,) = text_maps(run.encoder, segments[:1], max_tokens=48)
+    predicted = patterns.pattern_counts([example]).set_index(["layer", "head"])
+    typical = patterns.typical_maps(run.encoder, segments[0])
+    assert typical
     for title, typical_map in typical.items():
         pattern, _, label = title.rstrip(")").rpartition(" (")
         layer, head = map(int, label.split("-"))
-        assert predicted[layer, head] == pattern
+        assert predicted.loc[(layer, head), pattern] == 1
         assert np.array_equal(typical_map, example.attention[layer - 1, head - 1])
-        shown.append(pattern)
-    assert shown
-    assert len(set(shown)) == len(shown)
-
-
-def test_treebank_links_are_the_largest_weights_by_hand(store):
-    table = links.treebank_links(store, seed=0)
-    # The links at least two words apart are (likes, cat) and (likes, coffee).
-    largest = []
-    for example in store:
-        words = example.attention[:, :, 1:8, 1:8].astype(float)
-        weights = [words[..., 3, 1], words[..., 1, 3], words[..., 3, 5], words[..., 5, 3]]
-        largest.append(np.max(weights, axis=0))
-    assert np.allclose(table["linked"], np.mean(largest, axis=0).ravel())
