@@ -28,25 +28,16 @@ IN_WORDS = {
     "nsubj": "the verb of a subject",
     "amod": "the noun of an adjective",
 }
-# Universal parts of speech, in words.
+# Universal parts of speech in words, where the tag is none.
 PARTS_OF_SPEECH = {
     "ADJ": "adjective",
     "ADP": "preposition",
     "ADV": "adverb",
     "AUX": "auxiliary",
-    "CCONJ": "conjunction",
     "DET": "determiner",
-    "INTJ": "interjection",
-    "NOUN": "noun",
     "NUM": "number",
-    "PART": "particle",
     "PRON": "pronoun",
     "PROPN": "name",
-    "PUNCT": "punctuation mark",
-    "SCONJ": "subordinating conjunction",
-    "SYM": "symbol",
-    "VERB": "verb",
-    "X": "other word",
 }
 
 
@@ -114,7 +105,7 @@ def _best_relation(tables: Tables) -> str:
         f"{best['baseline']:.0f}%"
     )
     if isinstance(best.get("nearest_class"), str):
-        word = PARTS_OF_SPEECH.get(best["nearest_class"], best["nearest_class"])
+        word = PARTS_OF_SPEECH.get(best["nearest_class"], best["nearest_class"].lower())
         sentence += (
             f", and the nearest {word} on the {best['nearest_side']} "
             f"(knows the parts of speech) {best['nearest_accuracy']:.0f}%"

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any
 
 import pandas as pd
+from IPython.display import HTML, display
 
 from beyond.atlas_plot import COLORS
 from beyond.claims.display import VERDICTS, claims_in_words
@@ -240,6 +241,12 @@ def table(run: Run, name: str) -> str:
         f'<details{is_open}><summary>{title} ({size})</summary><p class="small">{link}</p>'
         f'<div class="scroll" tabindex="0">{grid(frame.head(MAX_ROWS))}</div></details>'
     )
+
+
+def show(title: str, frame: pd.DataFrame) -> None:
+    """Show a table under a title, in a page of its own."""
+    cells = f'<div class="scroll" tabindex="0">{grid(frame)}</div>'
+    display(HTML(f"<section><h2>{title}</h2>{cells}</section>"))
 
 
 def grid(frame: pd.DataFrame) -> str:
