@@ -7,7 +7,7 @@ import pytest
 from beyond.claims.claim import Claim, add_up
 from beyond.claims.display import claims_in_words
 from beyond.claims.engine import SHUFFLED_PASSES, UNSEEN, check_claims
-from beyond.claims.estimates import TestedEstimate, difference, exact, p_value
+from beyond.claims.estimates import TestedEstimate, exact, p_value
 from beyond.claims.tables import NotMeasurable
 
 SUPPORTED, NOT_SUPPORTED, INCONCLUSIVE = ("supported", "not supported", "inconclusive")
@@ -98,18 +98,6 @@ def test_p_values_are_adjusted_within_a_family():
     assert table["p_adjusted"].to_list() == pytest.approx(expected, nan_ok=True)
 
 
-def test_claims_of_likeness_and_thresholds_from_the_layer_summary():
-    for value in (1.1, 0.9):
-        estimate = TestedEstimate(value, value - 0.2, value + 0.2, df=30)
-        row = check_one({"a": estimate}, below=0.5, distance_from=1)
-        assert (row["value"], row["value_low"]) == (pytest.approx(0.1), 0)
-        assert row["verdict"] == SUPPORTED
-    quantities = pd.DataFrame({"quantity": ["broad"], "value": [3.0]})
-    tables = numbers(a=MEASURED) | {"layer_summary": quantities}
-    row = check_claims(tables, [declare(above="broad")]).iloc[0]
-    assert (row["threshold"], row["verdict"]) == (3, SUPPORTED)
-
-
 @pytest.mark.parametrize(
     ("random", "entropy_matched", "expected"),
     [(SMALL, SMALL, "yes"), (SMALL, SIMILAR, INCONCLUSIVE), (SMALL, LARGE, "no"),
@@ -128,15 +116,6 @@ def test_check_claims_compares_with_every_control(random, entropy_matched, expec
         (check_one(estimates, above=9), ""),
     ):
         assert row["larger_than_in_controls"] == answer
-
-
-def test_a_paired_lead_over_a_control_is_read_from_the_table():
-    tables = numbers(a=MEASURED, random__a=SIMILAR)
-    assert difference(MEASURED, SIMILAR).low < 0
-    lead = TestedEstimate(0.1, 0.05, 0.15, df=30).columns("lead", df=True)
-    tables["numbers"].loc[tables["numbers"]["model"] == "random", list(lead)] = lead.values()
-    (row,) = check_claims(tables, [declare(above=2, about_training=True)]).to_dict("records")
-    assert row["larger_than_in_controls"] == "yes"
 
 
 @pytest.mark.parametrize(

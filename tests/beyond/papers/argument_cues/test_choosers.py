@@ -5,7 +5,6 @@ import re
 import numpy as np
 import pytest
 import torch
-from tolerances import float32_error
 
 from beyond.papers.argument_cues import choosers
 from beyond.papers.argument_cues.arguments import INPUTS, Argument
@@ -90,23 +89,6 @@ def test_a_word_chooser_learns_the_planted_cue_and_nothing_without_one(splits, a
         choices.append(choosers.train_chooser(chooser, train, test, WORD_RECIPE, architecture))
         assert 0.4 < is_right(choices[-1], test).mean() < 0.6
     assert (choices[0] == choices[1]).all() and (choices[0] != choices[2]).any()
-
-
-@pytest.mark.parametrize("is_encoder", [True, False], ids=["encoder", "words"])
-def test_scores_do_not_depend_on_the_batch(encoder, is_encoder):
-    """Warrants have 4 to 24 words, so that batches by length change the order."""
-    chooser = WordChooser(BILSTM, "all", vectors, seed=0)
-    if is_encoder:
-        chooser = EncoderChooser(encoder, "all", seed=0)
-    arguments = []
-    for index, length in enumerate(np.random.default_rng(0).integers(4, 24, 12)):
-        warrants = ("cat " * length, "dog " * (28 - length))
-        arguments.append(Argument(str(index), "yes", "a mat", *warrants, index % 2, "x"))
-    with torch.inference_mode():
-        single = torch.cat([chooser([argument]) for argument in arguments])
-    error = float32_error(1.0, single)
-    torch.testing.assert_close(chooser(arguments).detach(), single, atol=error, rtol=1e-5)
-    assert single.std() > 1e-4  # they differ from pair to pair
 
 
 def test_text_vectors_are_means_or_the_largest_states_and_unknown_words_are_zeros():

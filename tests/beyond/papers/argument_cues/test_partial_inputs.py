@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from beyond.papers.argument_cues import choosers, partial_inputs
+from beyond.papers.argument_cues import partial_inputs
 from beyond.papers.argument_cues.arguments import Argument, argument_corpus
 from beyond.papers.argument_cues.partial_inputs import MODELS, score_tables
 from helpers.data.glove import Embeddings
@@ -19,30 +19,15 @@ EMBEDDINGS = Embeddings("few", "few", ROWS, np.eye(5, dtype=np.float32))
 
 @pytest.fixture(scope="module")
 def run_tables(tiny_folder, tmp_path_factory):
-    """Make the tables of a tiny model with one seed; the first attempt is interrupted."""
+    """Make the tables of a tiny model with one seed."""
     folder = str(tiny_folder("bert"))
-    train = choosers.train_chooser
-    trained = []
-
-    def interrupted_train(*args):
-        if len(trained) == 4:
-            trained.append(None)
-            raise KeyboardInterrupt
-        trained.append(args)
-        return train(*args)
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ATTENTION_CACHE", str(tmp_path_factory.mktemp("run")))
         patch.setattr(partial_inputs, "SMALL_MODEL_SEEDS", 1)
-        patch.setattr(choosers, "train_chooser", interrupted_train)
         encoder = load_model(folder, device="cpu")
         controls = [load_model(folder, device="cpu", random_init=0)]
-        arguments = (argument_corpus(), encoder, controls, EMBEDDINGS)
-        with pytest.raises(KeyboardInterrupt):
-            partial_inputs.choice_tables(*arguments, seed=0)
-        tables = partial_inputs.choice_tables(*arguments, seed=0)
-    assert len(trained) in (18, 19)  # 17 and the interrupted one; another ran in parallel to it
-    return tables
+        return partial_inputs.choice_tables(
+            argument_corpus(), encoder, controls, EMBEDDINGS, seed=0
+        )
 
 
 def test_choice_tables_have_every_planned_run_once(run_tables):

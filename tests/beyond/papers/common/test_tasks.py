@@ -1,10 +1,9 @@
 """Tab-separated tasks: files that are read, and the messages for files that are not."""
 
-import pandas as pd
 import pytest
 from toy_corpora import write
 
-from beyond.papers.common.tasks import PRETRAINED, RANDOM, Pair, Task, learned_rows, read_task
+from beyond.papers.common.tasks import Pair, Task, read_task
 from helpers.errors import CorpusError
 
 GOOD = "good film\tyes\nbad film\tno\nso so\tno\n"
@@ -63,12 +62,6 @@ def test_read_task_skips_and_counts_a_few_damaged_lines(tmp_path, capsys):
     intact = "A\tB\t1\nC\tD\t0\n" * 100
     assert read(tmp_path, intact + "E\tF\n", intact).train == read(tmp_path, intact).train
     assert "1 damaged lines are skipped, the first is line 201" in capsys.readouterr().err
-
-
-def test_learned_rows_are_those_learned_from_pretrained_weights():
-    rows = [("a", PRETRAINED, True), ("b", PRETRAINED, False), ("b", RANDOM, True)]
-    table = pd.DataFrame(rows, columns=["task", "start", "learned"])
-    assert learned_rows({"fine_tuning": table}, "fine_tuning").index.tolist() == [0]
 
 
 def test_sample_keeps_the_order_and_depends_on_the_seed():

@@ -55,17 +55,13 @@ def test_next_paragraphs_have_correct_labels_and_articles_of_one_split(text_file
     assert task == make_tasks(text_file)[NEXT] != make_tasks(text_file, seed=1)[NEXT]
 
 
-def test_tasks_without_a_limit_or_without_both_labels(text_file):
+def test_tasks_without_a_limit_or_without_enough_text(text_file, tmp_path):
     unlimited = make_tasks(text_file, count=None)
     assert set(unlimited) == {NEXT, SHIFT}  # all subjects are singular
     assert len(unlimited[NEXT].train) > 40
-
-
-def test_tasks_of_a_text_that_is_too_short_are_refused(tmp_path):
-    path = tmp_path / "short.txt"
-    path.write_text("One line.\nAnother line.\n" * 3)
+    (tmp_path / "short.txt").write_text("One line.\nAnother line.\n" * 3)
     with pytest.raises(CorpusError, match=r"short\.txt: 3 articles with two paragraphs"):
-        make_tasks(path)
+        make_tasks(tmp_path / "short.txt")
 
 
 @pytest.mark.parametrize(

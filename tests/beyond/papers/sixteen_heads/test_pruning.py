@@ -11,24 +11,17 @@ from torch.nn import functional as F
 
 from beyond.papers.common import head_removal
 from beyond.papers.common.classifier import Classifier, batches
-from beyond.papers.common.fine_tune import FineTuningRun, Recipe, fine_tune
-from beyond.papers.common.head_removal import head_mask, single_ablation, split_test
-from beyond.papers.common.tasks import Pair, Task
+from beyond.papers.common.fine_tune import fine_tune
+from beyond.papers.common.head_removal import (
+    head_mask,
+    single_ablation,
+    split_test,
+    uniform_attention,
+)
+from beyond.papers.common.tasks import Pair
 from beyond.papers.sixteen_heads import pruning
 
 SHAPE = LAYERS, HEADS = 3, 4
-
-
-@pytest.fixture(scope="module")
-def run(tiny_encoder):
-    """Fine-tune on texts with and without pets; 30 examples are for testing."""
-    generator = np.random.default_rng(1)
-    words = ["the", "cat", "sat", "on", "mat", "dog", "watched", "coffee", "rainy", "winters"]
-    texts = [generator.choice(words, 6).tolist() for _ in range(78)]
-    pairs = [Pair((" ".join(text),), int("cat" in text or "dog" in text)) for text in texts]
-    task = Task("pets", ("no", "yes"), train=tuple(pairs[:48]), test=tuple(pairs[48:]))
-    recipe = Recipe(max_tokens=16, epochs=1)
-    return fine_tune([FineTuningRun(tiny_encoder("bert"), task, recipe)])[0]
 
 
 @pytest.fixture(scope="module")
@@ -37,19 +30,16 @@ def scored(run):
 
 
 @torch.no_grad()
-def by_hand(run, pairs, removed=()):
+def by_hand(run, pairs, removed=(), context=None):
     """Compute the accuracy (percent) and the mean loss without some heads, from full passes."""
     mask = torch.ones(SHAPE)
     for head in removed:
         mask[tuple(head)] = 0
-    right = []
-    losses = []
-    for batch, labels, _ in batches(run.encoder, pairs, max_tokens=16):
-        with head_mask(run.classifier, mask):
-            logits = run.classifier(**batch)
-        right += (logits.argmax(dim=-1) == labels).tolist()
-        losses += F.cross_entropy(logits, labels, reduction="none").tolist()
-    return np.array([100 * np.mean(right), np.mean(losses)])
+    ((batch, labels, _),) = batches(run.encoder, pairs, max_tokens=16)
+    with context or head_mask(run.classifier, mask):
+        logits = run.classifier(**batch)
+    right = (logits.argmax(dim=-1) == labels).double().mean().item()
+    return np.array([100 * right, F.cross_entropy(logits, labels).item()])
 
 
 def least_important(run, count):
@@ -90,15 +80,6 @@ def test_mask_gradients_are_slopes_of_the_loss_of_each_example(tiny_encoder, fam
         np.testing.assert_allclose(gradients[:, *head], slopes, rtol=0.05, atol=2e-3)
 
 
-def test_head_importance_is_the_mean_of_absolute_gradients_and_normalised_by_layer(run):
-    weights = pruning.head_importance([run], seed=0)
-    work = list(batches(run.encoder, run.task.train, max_tokens=16))  # all 48 examples
-    gradients = pruning.mask_gradients(run.classifier, work, SHAPE)
-    np.testing.assert_allclose(weights["importance"], np.abs(gradients).mean(axis=0).ravel())
-    lengths = (weights["normalised"] ** 2).groupby(weights["layer"]).sum()
-    np.testing.assert_allclose(lengths, 1)
-
-
 def test_single_ablation_equals_masking_each_head(run, scored):
     table = single_ablation([run], seed=0)
     assert (table["examples"] == len(scored)).all() and len(scored) == 20
@@ -108,26 +89,9 @@ def test_single_ablation_equals_masking_each_head(run, scored):
         assert row.accuracy == pytest.approx(after[0])
         changes = [row.change, row.loss_change]
         assert changes == pytest.approx(after - before, abs=1e-5)
-    assert (table["mean_change_low"] <= table["mean_change"]).all()
-
-
-def test_mean_head_outputs_are_those_of_the_tokens_of_every_example(run):
-    """Compare with the inputs of the output projections, text by text and without padding."""
-    outputs = [[] for _ in range(LAYERS)]
-    hooks = [
-        layer.attention.output.dense.register_forward_pre_hook(
-            lambda _, args, kept=kept: kept.append(args[0][0])
-        )
-        for layer, kept in zip(run.classifier.encoder.encoder.layer, outputs, strict=True)
-    ]
-    for pair in run.task.train:
-        ((batch, _, _),) = batches(run.encoder, [pair], max_tokens=16)
-        run.classifier(**batch)
-    for hook in hooks:
-        hook.remove()
-    expected = torch.stack([torch.cat(parts).mean(dim=0).view(HEADS, -1) for parts in outputs])
-    means = head_removal.mean_head_outputs(run, seed=0)
-    torch.testing.assert_close(means, expected, rtol=1e-4, atol=1e-5)
+    uniform = by_hand(run, scored, context=uniform_attention(run.classifier, 1, 2))
+    change = head_removal.uniform_change(run, 1, 2, seed=0)
+    assert change == pytest.approx((uniform - before)[0])
 
 
 def test_mean_output_ablation_changes_nothing_but_for_heads_that_read(run, scored):
@@ -165,27 +129,12 @@ def test_one_head_layers_keep_the_head_of_least_loss_on_examples_to_choose_on(ru
         assert row.accuracy == pytest.approx(by_hand(run, scored, others[row.head - 1])[0])
 
 
-@pytest.fixture(scope="module")
-def pruned(run):
-    """Prune a model, with 8 examples for random orders."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pruning, "RANDOM_SCORED_EXAMPLES", 8)
-        return pruning.pruning([run], seed=0)
-
-
-def test_pruning_begins_with_all_heads_and_ends_without_any(pruned):
-    assert (pruned.loc[pruned["pruned"] == 0, ["change", "heads"]] == [0, LAYERS * HEADS]).all(
-        axis=None
-    )
-    end = pruned[pruned["pruned"] == 100]
-    assert (end["heads"] == 0).all() and len(end) == 2 + pruning.RANDOM_ORDERS
-    assert (end.groupby("examples")["loss_change"].nunique() == 1).all()
+def test_pruning_leads_are_differences_on_the_same_examples(run, scored, monkeypatch):
+    """Single ablation is compared on all examples, random orders on the first ones."""
+    monkeypatch.setattr(pruning, "RANDOM_SCORED_EXAMPLES", 8)
+    pruned = pruning.pruning([run], seed=0)
     draws = pruned.loc[pruned["order"] == "random", "loss_change"].to_numpy()
     assert len(np.unique(draws.reshape(pruning.RANDOM_ORDERS, -1), axis=0)) > 1
-
-
-def test_pruning_leads_are_differences_on_the_same_examples(run, scored, pruned):
-    """Single ablation is compared on all examples, random orders on the first ones."""
     between = pruned[pruned["pruned"].between(1, 99)]
     by_importance = between[between["order"] == "importance"]
     assert by_importance["heads"].tolist() == [10, 7, 5]
