@@ -8,7 +8,6 @@ from beyond.papers.common.tasks import Pair
 from beyond.papers.dark_secrets import patterns
 from beyond.papers.dark_secrets.maps import TextMaps, shaded, text_maps
 from beyond.papers.dark_secrets.patterns import ANY_COLUMN, CLASSES, FEATURES, SPECIAL_COLUMN
-from helpers.study import Study
 
 N = 40
 POSITION = np.arange(N)
@@ -100,20 +99,6 @@ def test_trust_table_is_of_predictions_from_the_maps_of_other_heads():
     assert trust["accuracy"] == pytest.approx(100 * is_right.mean())
     assert is_right.mean() < (labels == fitted).mean() - 0.01  # which has seen these maps
     assert is_right.groupby(labels).mean().min() > 0.5  # of each pattern
-
-
-@pytest.mark.default_model
-def test_committed_features_agree_with_the_default_model():
-    study = Study()
-    labels, features = patterns.labelled_maps()
-    pairs = [Pair((it.first, it.second), 0) for it in study.segment_corpus().records()]
-    max_tokens = {"segment": 128, "task": 64}
-    is_of_model = (labels["model"] == study.encoder.name) & labels["source"].isin(max_tokens)
-    for row in labels[is_of_model].iloc[::25].itertuples():
-        longest = max_tokens[row.source]
-        (maps,) = text_maps(study.encoder, [pairs[row.example]], max_tokens=longest)
-        computed = patterns.map_features(*maps)[row.layer - 1, row.head - 1]
-        np.testing.assert_allclose(computed, features[row.Index], atol=0.02)
 
 
 def test_pattern_counts_and_shares_of_two_heads_on_two_inputs():

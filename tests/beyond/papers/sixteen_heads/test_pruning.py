@@ -35,11 +35,14 @@ def by_hand(run, pairs, removed=(), context=None):
     mask = torch.ones(SHAPE)
     for head in removed:
         mask[tuple(head)] = 0
-    ((batch, labels, _),) = batches(run.encoder, pairs, max_tokens=16)
+    right = []
+    losses = []
     with context or head_mask(run.classifier, mask):
-        logits = run.classifier(**batch)
-    right = (logits.argmax(dim=-1) == labels).double().mean().item()
-    return np.array([100 * right, F.cross_entropy(logits, labels).item()])
+        for batch, labels, _ in batches(run.encoder, pairs, max_tokens=16):
+            logits = run.classifier(**batch)
+            right += (logits.argmax(dim=-1) == labels).tolist()
+            losses += F.cross_entropy(logits, labels, reduction="none").tolist()
+    return np.array([100 * np.mean(right), np.mean(losses)])
 
 
 def least_important(run, count):
