@@ -3,9 +3,6 @@
 import numpy as np
 import pytest
 
-from beyond.papers.common.fine_tune import FineTuningRun, Recipe, fine_tune
-from beyond.papers.common.tasks import Pair, Task
-
 
 @pytest.fixture(scope="module", autouse=True)
 def module_cache(tmp_path_factory):
@@ -18,6 +15,9 @@ def module_cache(tmp_path_factory):
 @pytest.fixture(scope="module")
 def run(tiny_encoder):
     """Fine-tune on texts with and without pets; 30 examples are for testing."""
+    from beyond.papers.common.fine_tune import FineTuningRun, Recipe, fine_tune
+    from beyond.papers.common.tasks import Pair, Task
+
     generator = np.random.default_rng(1)
     words = ["the", "cat", "sat", "on", "mat", "dog", "watched", "coffee", "rainy", "winters"]
     texts = [generator.choice(words, 6).tolist() for _ in range(78)]

@@ -8,7 +8,7 @@ from committed import committed_figures
 from matplotlib.collections import PathCollection
 from plot_checks import LONG_NAME, checked
 
-from beyond.papers.argument_cues.plots import N_LABELLED, fig12_cues
+from beyond.papers.argument_cues.plots import N_LABELLED, PAPER, fig12_cues
 from beyond.papers.dark_secrets import plots
 from beyond.papers.dark_secrets.maps import darkest_weights, shaded
 from beyond.papers.dark_secrets.patterns import CLASSES, TEXT
@@ -105,9 +105,8 @@ def test_fig12_draws_the_cues_of_the_originals_and_all_accuracies():
         for container in panel.containers:
             means = rows.loc[rows["classifier"] == container.get_label(), "mean"]
             assert list(container.lines[0].get_xdata()) == means.tolist()
-        of_paper = [line for line in panel.lines if line.get_label() == "the paper"]
-        drawn = np.concatenate([line.get_xdata() for line in of_paper])
-        drawn = np.sort(drawn[~np.isnan(drawn)])
-        np.testing.assert_allclose(drawn, rows["paper_mean"].dropna().sort_values())
+        drawn = [np.asarray(line.get_xdata()) for line in panel.lines if line.get_label() == PAPER]
+        drawn = np.sort(np.ravel(drawn))
+        assert drawn[~np.isnan(drawn)].tolist() == sorted(rows["paper_mean"].dropna())
         low, high = panel.get_xlim()
         assert low < rows["mean_low"].min() and high > rows["mean_high"].max()
