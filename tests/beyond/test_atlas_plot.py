@@ -15,9 +15,9 @@ NAMES = ("preposition to object", "mention to antecedent", "previous token", "[C
 
 @pytest.mark.parametrize(("layers", "heads"), [(2, 7), (6, 12), (12, 12), (30, 9), (24, 16)])
 def test_atlas_has_a_tile_for_each_head_and_every_text_inside_it(layers, heads):
-    kinds = itertools.cycle(zip(KINDS, (*NAMES, "broad", "–"), strict=True))
+    named_kinds = itertools.cycle(zip(KINDS, (*NAMES, "broad", "–"), strict=True))
     grid = itertools.product(range(1, layers + 1), range(1, heads + 1))
-    rows = [(*head, *kind, "73% vs 40%") for head, kind in zip(grid, kinds, strict=False)]
+    rows = [(*head, *tile, "73% vs 40%") for head, tile in zip(grid, named_kinds, strict=False)]
     table = pd.DataFrame(rows, columns=["layer", "head", "kind", "name", "number"])
     assert atlas_title(table.iloc[:7]).startswith("Of 7 heads, 1 find a relation, 1 finds ante")
     assert atlas_title(table.assign(kind="other")).startswith("None of")

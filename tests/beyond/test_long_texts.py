@@ -38,9 +38,9 @@ def check_against_whole_maps(encoder):
             layers[layer].append(rows)
 
         rows_in_blocks(encoder, inputs, receive, n_queries=n_queries)
-        for blocks, whole in zip(layers, expected, strict=True):
-            error = weights_error(whole[0])
-            torch.testing.assert_close(torch.cat(blocks, dim=1), whole[0], rtol=0, atol=error)
+        for blocks, rows in zip(layers, expected, strict=True):
+            error = weights_error(rows[0])
+            torch.testing.assert_close(torch.cat(blocks, dim=1), rows[0], rtol=0, atol=error)
     check_blocks(encoder)
     again, _ = forward(encoder, [inputs])
     assert all(map(torch.equal, again, expected)), "the model is as it was"

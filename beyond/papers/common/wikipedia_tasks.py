@@ -192,7 +192,8 @@ def _paragraph_pairs(articles: Sequence[Article]) -> list[ParagraphPair]:
     """List all pairs of neighbouring paragraphs."""
     pairs = []
     for number, article in enumerate(articles):
-        pairs += [ParagraphPair(number, *texts) for texts in pairwise(article.paragraphs)]
+        for texts in pairwise(article.paragraphs):
+            pairs.append(ParagraphPair(number, *texts))
     return pairs
 
 

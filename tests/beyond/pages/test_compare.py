@@ -20,7 +20,7 @@ def runs(tmp_path):
     worse = tables_with_heads(dobj=10.0)
     worse["dependency_heads"]["accuracy_low"] = worse["dependency_heads"]["accuracy"] - 2
     tables = {"first": tables_with_heads(), "second": worse}
-    return [open_run(write_run(tmp_path / name, each)) for name, each in tables.items()]
+    return [open_run(write_run(tmp_path / name, saved)) for name, saved in tables.items()]
 
 
 def test_numbers_of_two_runs(runs):
@@ -58,12 +58,12 @@ def test_claims_and_treebanks_side_by_side():
     rows = [("1-1", 90.0, 5.0), ("1-2", 80.0, 7.0)]
     heads = pd.DataFrame(rows, columns=["head", "train_accuracy", "margin"])
     heads = heads.assign(relation="obj", direction="to parent", layer=1)
-    others = heads.assign(train_accuracy=[10.0, 20.0], margin=[1.0, 2.0])
+    other_heads = heads.assign(train_accuracy=[10.0, 20.0], margin=[1.0, 2.0])
     runs = [
         Run(Path(name), {"settings": settings}, {"claims": claims, "universal_relations": table})
         for name, settings, table in (
             ("x", {"model": "m", "segments": 1}, heads),
-            ("y", {"model": "m", "segments": 2}, others),
+            ("y", {"model": "m", "segments": 2}, other_heads),
         )
     ]
     (row,) = compare.claims_side_by_side(runs).to_dict("records")

@@ -61,10 +61,10 @@ def test_layers_that_are_not_shown_to_lose_leave_the_claim_open(tables, removabl
     assert estimate.is_exact == (expected[2] < 1)
 
 
-def with_bounds(rows, column, **others):
+def with_bounds(rows, column, **columns_of_rows):
     """Make a table with intervals that have half-widths of 0.5."""
     columns = {column: rows, f"{column}_low": rows - 0.5, f"{column}_high": rows + 0.5}
-    return pd.DataFrame(columns | others)
+    return pd.DataFrame(columns | columns_of_rows)
 
 
 def test_changes_have_the_spread_of_examples_and_of_seeds_and_leads_that_of_a_choice(tables):

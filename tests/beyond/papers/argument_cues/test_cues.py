@@ -37,14 +37,14 @@ def test_cue_table_counts_every_cue_as_by_hand():
     table = cue_table(arguments).set_index("cue")
     # "not" is only in the right warrant of a and b, only in the wrong one of c, in both of d.
     columns = ["kind", "arguments", "applicability", "productivity", "coverage", "gain"]
-    of_not = ["unigram", 4, 3, *map(pytest.approx, (200 / 3, 75, 12.5))]
-    assert table.loc["not", columns].tolist() == of_not
+    row_of_not = ["unigram", 4, 3, *map(pytest.approx, (200 / 3, 75, 12.5))]
+    assert table.loc["not", columns].tolist() == row_of_not
     assert table["gain"].is_monotonic_decreasing
     counts = {}
-    for each in arguments:
-        first, second = map(cues_of, each.warrants)
+    for argument_of_four in arguments:
+        first, second = map(cues_of, argument_of_four.warrants)
         for cue in first ^ second:
-            counts.setdefault(cue, []).append((cue in second) == each.label)
+            counts.setdefault(cue, []).append((cue in second) == argument_of_four.label)
     assert set(table.index) == set(counts)
     for cue, right in counts.items():
         expected = [len(right), pytest.approx(100 * sum(right) / len(right))]

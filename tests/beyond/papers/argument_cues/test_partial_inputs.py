@@ -38,8 +38,8 @@ def test_choice_tables_have_every_planned_run_once(run_tables):
     expected = {(name, "original"): 4 for name in MODELS} | {
         (name, "negated"): 1 for name in MODELS
     }
-    of_control = {("random-init encoder", train): 1 for train in ("original", "negated")}
-    assert counts == expected | of_control
+    control_counts = {("random-init encoder", train): 1 for train in ("original", "negated")}
+    assert counts == expected | control_counts
     assert (table["corpus"] == "arguments-sample").all() and "paper_mean" not in table
     assert len(rows_of_model(run_tables["partial_input_seeds"])) == len(table)
     as_encoder = rows_of_model(run_tables["partial_inputs"], "random")
@@ -81,17 +81,17 @@ def test_score_tables_are_accuracies_as_by_hand():
     # Labels: a 0, b 0, c 1, d 1; c' 0, b' 1, a' 1.
     choices = [[0, 0, 1, 0, 0, 0, 0], [0, 1, 1, 1, 0, 1, 1]]
     table, by_seed = score_tables(choices, arguments)
-    both = np.array([400 / 6, 500 / 6])  # a, b, c and c' in run 1; a, c and all counterparts
+    on_both = np.array([400 / 6, 500 / 6])  # a, b, c and c' in run 1; a, c and all counterparts
     rows = {
         "original": (4, 2, 75, 75, 75, 0),  # three of the four originals are right in either run
         "adversarial": (3, 2, 200 / 3, 200 / 3, 100, np.std([100 / 3, 100], ddof=1)),
-        "both": (6, 2, both.mean(), both.mean(), both.max(), both.std(ddof=1)),
+        "both": (6, 2, on_both.mean(), on_both.mean(), on_both.max(), on_both.std(ddof=1)),
     }
     columns = ["arguments", "seeds", "mean", "median", "max", "std"]
     expected = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
     pd.testing.assert_frame_equal(table.set_index("test")[columns], expected, check_names=False)
-    of_both = by_seed.query("test == 'both'").sort_values("seed")["accuracy"]
-    np.testing.assert_allclose(of_both, both)
+    accuracies = by_seed.query("test == 'both'").sort_values("seed")["accuracy"]
+    np.testing.assert_allclose(accuracies, on_both)
 
 
 def test_score_tables_resample_arguments_with_their_counterparts():
@@ -99,5 +99,5 @@ def test_score_tables_resample_arguments_with_their_counterparts():
     counterparts = [original.counterpart() for original in ORIGINALS]
     choices = np.random.default_rng(0).integers(0, 2, (3, 4))
     table, _ = score_tables(np.hstack([choices, choices]), [*ORIGINALS, *counterparts])
-    of_pairs = table.set_index("test").loc["both"]
-    assert of_pairs[["mean", "mean_low", "mean_high"]].tolist() == [50, 50, 50]
+    row = table.set_index("test").loc["both"]
+    assert row[["mean", "mean_low", "mean_high"]].tolist() == [50, 50, 50]

@@ -74,15 +74,15 @@ def by_text(rng, label):
 
 
 @pytest.mark.parametrize(
-    ("make_texts", "least", "most"), [(by_word, 1, 1), (by_text, 1, 1), (by_order, 0, 0.75)]
+    ("make_texts", "lowest", "highest"), [(by_word, 1, 1), (by_text, 1, 1), (by_order, 0, 0.75)]
 )
-def test_bag_of_words_knows_words_and_texts_but_not_the_order(encoder, make_texts, least, most):
+def test_bag_of_words_knows_words_and_texts_but_not_the_order(encoder, make_texts, lowest, highest):
     rng = np.random.default_rng(0)
     labels = np.arange(120) % 2 * (np.arange(120) % 5 > 0)  # two in five are 1
     examples = tuple(Pair(make_texts(rng, label), label) for label in labels)
     task = Task("made up", ("no", "yes"), train=examples[:80], test=examples[80:])
     predictions = baselines(encoder, task, max_tokens=32)
     accuracy = {name: (value == labels[80:]).mean() for name, value in predictions.items()}
-    assert least <= accuracy[BAG_OF_WORDS] <= most
+    assert lowest <= accuracy[BAG_OF_WORDS] <= highest
     assert accuracy[MAJORITY] == (labels[80:] == 0).mean()
     assert make_texts is not by_word or accuracy[FROZEN_ENCODER] > 0.6  # of random weights

@@ -78,8 +78,8 @@ def test_cut_edges_equal_a_softmax_changed_row_by_row(family, tiny_encoder):
     model = encoder.model.base_model
     texts = ("the cat sat on the mat , .", "rainy .")
     inputs = [{"input_ids": encoder.encode_words(text.split()).ids} for text in texts]
-    for each in inputs:
-        each["token_type_ids"] = [0] * len(each["input_ids"])
+    for text_inputs in inputs:
+        text_inputs["token_type_ids"] = [0] * len(text_inputs["input_ids"])
     batch = padded(encoder, inputs)
     tokens = batch["input_ids"]
     special = {inputs[0]["input_ids"][0], inputs[0]["input_ids"][-1]}

@@ -63,8 +63,8 @@ def test_first_order_effects_are_finite_differences_and_attention_is_a_mean(deco
         maps = decoder.model(torch.tensor([PREFIX]), output_attentions=True).attentions
     expected = [layer[0, :, 3:6, 1:3].sum(dim=-1).mean(dim=-1).numpy() for layer in maps]
     np.testing.assert_allclose(attention, expected, atol=1e-5)
-    of_edges = head_edges.edge_attention(decoder, [case_of(*queries)])[0]
-    np.testing.assert_allclose(of_edges, expected, atol=1e-5)
+    edge_attention = head_edges.edge_attention(decoder, [case_of(*queries)])[0]
+    np.testing.assert_allclose(edge_attention, expected, atol=1e-5)
     double = decoder.model.double()
     step = 1e-2  # the softmax of Llama is in single precision
     for layer, head in HEADS:
@@ -87,9 +87,9 @@ def most_attended_by_hand(row):
     """Take as much attention from the most attended other tokens as the keys have."""
     mass = row[KEYS].sum().item()
     for token in sorted({0, 3, 4, 5}, key=lambda token: -row[token].item()):
-        taken = min(mass, row[token].item())
-        row[token] -= taken
-        mass -= taken
+        removed = min(mass, row[token].item())
+        row[token] -= removed
+        mass -= removed
 
 
 @pytest.mark.parametrize(("dose", "mode"), [(0.0, DROPPED), (1.5, DROPPED), (0.0, MOST_ATTENDED)])
@@ -153,7 +153,9 @@ def test_angles_of_an_encoder_are_those_of_a_changed_softmax(encoder, record):
     site = sites(encoder.model)[1]
     rows = slice(0, site.values.weight.shape[0] // site.heads)  # of head 2-1, which is planted
     with torch.no_grad():
-        kept = [parameter[rows].clone() for parameter in (site.values.weight, site.values.bias)]
+        before_planting = [
+            parameter[rows].clone() for parameter in (site.values.weight, site.values.bias)
+        ]
         site.values.weight[rows] = site.values.bias[rows] = 0  # nothing comes through its edges
     effects = head_edges.cut_effects(encoder, [case], [HeadCut(1, 0), HeadCut(1, 2)])[0]
 
@@ -172,7 +174,7 @@ def test_angles_of_an_encoder_are_those_of_a_changed_softmax(encoder, record):
         pairs = zip(before, run(), strict=True)
     angles = [np.degrees(np.arccos(1 - cosine(*pair))) for pair in pairs]
     with torch.no_grad():
-        site.values.weight[rows], site.values.bias[rows] = kept
+        site.values.weight[rows], site.values.bias[rows] = before_planting
     assert effects[:, 1] == pytest.approx([0, np.mean(angles)], rel=1e-3, abs=1e-4)
     assert effects[1, 1] > 0.05 and np.isnan(effects[:, 0]).all()  # nothing is predicted
     edge_pass = EdgePass(encoder, encoder.model, case)

@@ -13,8 +13,8 @@ def test_accuracy_table_calls_tasks_learned_above_both_baselines(run, tiny_folde
     random_runs = fine_tune_tasks(control, [run.task], max_tokens=16, seed=0)
     table = fine_tuning.accuracy_table([run], random_runs).set_index("start")
     assert (table["task"] == "pets").all() and (table["test"] == 30).all()
-    for start, each in (("pretrained", run), ("random", random_runs[0])):
-        expected = 100 * np.mean(each.predictions == each.labels)
+    for start, trained in (("pretrained", run), ("random", random_runs[0])):
+        expected = 100 * np.mean(trained.predictions == trained.labels)
         assert table.loc[start, "accuracy"] == pytest.approx(expected)
     assert (table["accuracy_low"] < table["accuracy"]).all()
     to_beat = table.loc[["most frequent label", "bag of words"], "accuracy"].max()

@@ -123,13 +123,13 @@ def test_one_head_layers_keep_the_head_of_least_loss_on_examples_to_choose_on(ru
     table = pruning.one_head_layers([run], seed=0)
     assert table["layer"].tolist() == [1, 2, 3]
     for row in table.itertuples():
-        others = [
-            [(row.layer - 1, head) for head in range(HEADS) if head != kept]
-            for kept in range(HEADS)
+        removed_heads = [
+            [(row.layer - 1, head) for head in range(HEADS) if head != remaining]
+            for remaining in range(HEADS)
         ]
-        losses = [by_hand(run, choosing, removed)[1] for removed in others]
+        losses = [by_hand(run, choosing, removed)[1] for removed in removed_heads]
         assert row.head == np.argmin(losses) + 1
-        assert row.accuracy == pytest.approx(by_hand(run, scored, others[row.head - 1])[0])
+        assert row.accuracy == pytest.approx(by_hand(run, scored, removed_heads[row.head - 1])[0])
 
 
 def test_pruning_leads_are_differences_on_the_same_examples(run, scored, monkeypatch):
@@ -160,5 +160,5 @@ def test_seed_pruning_uses_the_importance_of_each_seed(run, scored):
     table = pruning.seed_pruning(runs, seed=0)
     assert table[["seed", "pruned"]].to_numpy().tolist() == [[0, 20], [0, 40], [1, 20], [1, 40]]
     assert (table["examples"] == len(scored)).all()
-    expected = [by_hand(each, scored, least_important(each, 5))[0] for each in runs]
+    expected = [by_hand(tuned, scored, least_important(tuned, 5))[0] for tuned in runs]
     assert table.loc[table["pruned"] == 40, "accuracy"].tolist() == pytest.approx(expected)
