@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from beyond.papers.common.head_removal import Intervention
+from helpers.data.records import is_punctuation
 from helpers.errors import ModelError
 from helpers.model.loading import Model
 from helpers.model.sites import PatchSoftmax, Weights, base_transformer
@@ -30,6 +31,7 @@ MODES = DROPPED, REDISTRIBUTED, MASS_MATCHED, MOST_ATTENDED = get_args(AblationM
 MAIN_MODES = (DROPPED, MASS_MATCHED)
 SPECIAL_SHARE_THRESHOLD = 0.25  # layers above it are ablated together
 SPECIAL_KEYS = "special"
+PUNCTUATION_KEYS = "punctuation"
 FIRST_KEYS = "first"  # the first token of a model without [CLS], whatever it is
 FIRST_ROLES = ("cls", FIRST_KEYS)  # a model has one of them
 SPECIAL_ROLES = (*FIRST_ROLES, "sep")
@@ -40,7 +42,8 @@ FIRST_QUERY = "first token"
 class Cut(NamedTuple):
     """A set of edges: in which layers (from 0), to which keys, and from which queries.
 
-    The keys are "special", "cls", "first" or "sep".  The queries are "all" or the "first token".
+    The keys are "special", "punctuation", "cls", "first" or "sep".  The queries are "all" or the
+    "first token".
     """
 
     layers: tuple[int, ...]
@@ -262,13 +265,14 @@ def cut_edges(
 
 
 def key_token_ids(encoder: Model) -> TokenIds:
-    """List the token ids of all special tokens, and of [CLS] and [SEP].
+    """List the token ids of all special tokens, of punctuation, and of [CLS] and [SEP].
 
     The names "cls" and "sep" are missing if the model has no such token.  Without "cls" there is
     the name "first"; `mark_key_set` marks the first token, whatever its id is.
     """
     vocabulary = encoder.tokenizer.get_vocab()
-    ids: dict[str, Collection[int]] = {SPECIAL_KEYS: encoder.special_ids}
+    punctuation = [token_id for word, token_id in vocabulary.items() if is_punctuation(word)]
+    ids = {SPECIAL_KEYS: encoder.special_ids, PUNCTUATION_KEYS: punctuation}
     for role in ("cls", "sep"):
         token = encoder.special_tokens[role]
         if token is not None:
