@@ -71,14 +71,8 @@ def atlas(table: pd.DataFrame, *, model: str = "") -> Figure:
     layers, heads = table[["layer", "head"]].max()
     axes_width = width - MARGIN_INCHES - 0.1
     axes_height = height - TITLE_INCHES - LEGEND_INCHES
-    axes = figure.add_axes(
-        (
-            MARGIN_INCHES / width,
-            LEGEND_INCHES / height,
-            axes_width / width,
-            axes_height / height,
-        )
-    )
+    corner = (MARGIN_INCHES / width, LEGEND_INCHES / height)
+    axes = figure.add_axes((*corner, axes_width / width, axes_height / height))
     axes.set(xlim=(0.5, heads + 0.5), ylim=(layers + 0.5, 0.5))
     axes.set_axis_off()
     tile = (72 * axes_width / heads, 72 * axes_height / layers)  # points

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,32 +19,27 @@ from helpers.store.store import Example, Store
 from helpers.study import Study
 
 
-def save_per_example(study: Study, notebooks: Collection[str] = ("01", "04")) -> list[Path]:
+def save_per_example(study: Study) -> list[Path]:
     """Write the measures of each example and head as Parquet files, for your own statistics.
 
     Parameters
     ----------
     study : Study
         The study with the maps.
-    notebooks : collection of str
-        Their numbers: 01 to 03 are for ``section_3.parquet``, 04 is for ``picks.parquet``.
 
     Returns
     -------
     list of Path
-        The files, in ``build/<run>/per_example/``; for their columns see `section_3` and `picks`.
+        ``section_3.parquet`` and ``picks.parquet`` in ``build/<run>/per_example/``; for their
+        columns see `section_3` and `picks`.
     """
     with study.results.edited_record():
         pass  # the folder is that of a run from now on
     folder = study.results.build / "per_example"
-    paths = []
-    if {"01", "02", "03"} & set(notebooks):
-        tables = section_3(study.segment_store())
-        paths.append(_write_parquet(tables, folder / "section_3.parquet"))
-    if "04" in notebooks:
-        tables = picks(study.treebank_store())
-        paths.append(_write_parquet(tables, folder / "picks.parquet"))
-    return paths
+    return [
+        _write_parquet(section_3(study.segment_store()), folder / "section_3.parquet"),
+        _write_parquet(picks(study.treebank_store()), folder / "picks.parquet"),
+    ]
 
 
 def _write_parquet(tables: Iterator[pd.DataFrame], path: Path) -> Path:

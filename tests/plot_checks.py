@@ -75,3 +75,10 @@ def check_long_name(figure):
     assert not texts_outside(figure)
     joined = "".join(text.get_text() for text in figure.texts)
     assert LONG_NAME in joined.replace("\n", "")
+
+
+def checked(figure):
+    """Check a figure that was drawn for a model with `LONG_NAME`, and return it."""
+    check_long_name(figure)
+    check_figure(figure)
+    return figure

@@ -206,14 +206,3 @@ def _worst_of_controls(verdicts: pd.Series) -> pd.Series:
     order: Mapping[str, int] = {name: rank for rank, name in enumerate(LARGER_THAN_IN_CONTROLS)}
     worst = verdicts.map(order).groupby(level="id").max()
     return worst.map(dict(enumerate(LARGER_THAN_IN_CONTROLS.values())))
-
-
-def count_verdicts(verdict: pd.Series, larger_than_in_controls: pd.Series) -> str:
-    """Count in words the supported claims, and those of them that are larger than in controls."""
-    n_supported = (verdict == SUPPORTED).sum()
-    n_measured = (verdict != NOT_MEASURED).sum()
-    n_larger = (larger_than_in_controls == "yes").sum()
-    return (
-        f"{n_supported} of {n_measured} measured claims are supported, "
-        f"{n_larger} of them larger than in controls"
-    )

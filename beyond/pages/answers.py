@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
 
 import pandas as pd
 
@@ -26,25 +28,16 @@ IN_WORDS = {
     "nsubj": "the verb of a subject",
     "amod": "the noun of an adjective",
 }
-# Universal parts of speech, in words.
+# Universal parts of speech in words, where the tag is none.
 PARTS_OF_SPEECH = {
     "ADJ": "adjective",
     "ADP": "preposition",
     "ADV": "adverb",
     "AUX": "auxiliary",
-    "CCONJ": "conjunction",
     "DET": "determiner",
-    "INTJ": "interjection",
-    "NOUN": "noun",
     "NUM": "number",
-    "PART": "particle",
     "PRON": "pronoun",
     "PROPN": "name",
-    "PUNCT": "punctuation mark",
-    "SCONJ": "subordinating conjunction",
-    "SYM": "symbol",
-    "VERB": "verb",
-    "X": "other word",
 }
 
 
@@ -66,17 +59,20 @@ def answers(tables: Tables, special_tokens: Mapping[str, str | None]) -> list[st
     -------
     list of str
     """
-    sentences = (
-        _where_attention_goes(tables, special_tokens),
-        _best_relation(tables),
-        _all_heads(tables),
-        _without_the_sink(tables),
-        _moved_by_special_tokens(tables),
-        _accuracy_and_effect(tables),
-        _partial_inputs(tables),
-        _pruned(tables),
-    )
-    return list(filter(None, sentences))[:MAX_SENTENCES]
+    sentences = []
+    for describe in (
+        partial(_where_attention_goes, special_tokens=special_tokens),
+        _best_relation,
+        _all_heads,
+        _without_the_sink,
+        _moved_by_special_tokens,
+        _accuracy_and_effect,
+        _partial_inputs,
+        _pruned,
+    ):
+        with suppress(LookupError, ValueError):  # the run lacks the table or the row
+            sentences.append(describe(tables))
+    return sentences[:MAX_SENTENCES]
 
 
 def _where_attention_goes(tables: Tables, special_tokens: Mapping[str, str | None]) -> str:
@@ -84,8 +80,6 @@ def _where_attention_goes(tables: Tables, special_tokens: Mapping[str, str | Non
     names = {role: special_tokens.get(role) or f"[{role.upper()}]" for role in ROLES[:2]}
     names["first"] = "the first token"
     by_head = rows_of(tables, "token_types")
-    if by_head.empty:
-        return ""
     by_layer = by_head.set_index("layer").filter(ROLES).groupby("layer").mean()
     shares = by_layer.mean().dropna()
     role = shares.idxmax()  # of equal shares, the first: a special token by its own name
@@ -102,12 +96,8 @@ def _where_attention_goes(tables: Tables, special_tokens: Mapping[str, str | Non
 def _best_relation(tables: Tables) -> str:
     """Describe the relation of the paper that a head finds best, beside two rules."""
     table = rows_of(tables, "dependency_heads_held_out")
-    if table.empty:
-        return ""
     names = table["relation"].map(paper_names(table["relation"])).map(IN_WORDS)
     in_words = table[names.notna()]
-    if in_words.empty:
-        return ""
     best = in_words.loc[in_words["margin"].idxmax()]
     sentence = (
         f"On texts that did not choose it, head {best['head']} finds {names[best.name]} in "
@@ -115,7 +105,7 @@ def _best_relation(tables: Tables) -> str:
         f"{best['baseline']:.0f}%"
     )
     if isinstance(best.get("nearest_class"), str):
-        word = PARTS_OF_SPEECH.get(best["nearest_class"], best["nearest_class"])
+        word = PARTS_OF_SPEECH.get(best["nearest_class"], best["nearest_class"].lower())
         sentence += (
             f", and the nearest {word} on the {best['nearest_side']} "
             f"(knows the parts of speech) {best['nearest_accuracy']:.0f}%"
@@ -126,12 +116,8 @@ def _best_relation(tables: Tables) -> str:
 def _all_heads(tables: Tables) -> str:
     """Compare the parents that all heads find together with those of controls."""
     probes = rows_of(tables, "probes")
-    if probes.empty:
-        return ""
     scores = probes[probes["metric"] == UAS_WITHOUT_PUNCTUATION].set_index("probe")["value"]
-    probe = next((name for name in PROBES if name in scores), "")
-    if not probe:
-        return ""
+    probe = min(scores.index.intersection([*PROBES]), key=[*PROBES].index)
     with_words = "and word vectors " if probe == "Attn + GloVe" else ""
     controls = []
     for name, control in (("random weights", f"Random-init {probe}"), PROBES[probe]):
@@ -152,8 +138,6 @@ def sink_edges(tables: Tables, model: str = "trained") -> pd.DataFrame:
         A row for each measure, with the columns ``dropped`` and ``redistributed``.
     """
     edges = rows_of(tables, "edges", model)
-    if edges.empty:
-        return edges
     all_queries = edges[(edges["queries"] == "all") & (edges["keys"] == "special")]
     return all_queries.pivot_table("value", "measure", "change", aggfunc="last")
 
@@ -161,8 +145,6 @@ def sink_edges(tables: Tables, model: str = "trained") -> pd.DataFrame:
 def _without_the_sink(tables: Tables) -> str:
     """Describe what is lost without the attention to special tokens, dropped or redistributed."""
     changes = sink_edges(tables)
-    if "sentence angle" not in changes.index:
-        return ""
     angle = changes.loc["sentence angle"]
     sentence = (
         "Dropping the attention to special tokens where they get most of it turns the sentence "
@@ -184,8 +166,6 @@ def _without_the_sink(tables: Tables) -> str:
 def _moved_by_special_tokens(tables: Tables) -> str:
     """Compare the attention that special tokens get with their part of what attention moves."""
     table = rows_of(tables, "special_tokens")
-    if table.empty:
-        return ""
     means = table[table["token"] == "special"][["attention", "norm"]].mean()
     return (
         f"Special tokens get {means['attention']:.0%} of attention and make up {means['norm']:.0%} "
@@ -196,12 +176,8 @@ def _moved_by_special_tokens(tables: Tables) -> str:
 def _accuracy_and_effect(tables: Tables) -> str:
     """Describe how far the heads that find a relation are those that use it."""
     correlations = rows_of(tables, "head_edge_correlations")
-    if correlations.empty:
-        return ""
     measure = "turns" if "turns" in set(correlations["measure"]) else "next token, size"
     rows = correlations[correlations["measure"] == measure].set_index("predictor")["correlation"]
-    if not {"margin", "margin given attention"} <= set(rows.index):
-        return ""
     return (
         "The better a head finds a relation, the more its edge matters to the result (correlation "
         f"{rows['margin']:.2f}), but not at equal attention ({rows['margin given attention']:.2f})."
@@ -211,12 +187,8 @@ def _accuracy_and_effect(tables: Tables) -> str:
 def _partial_inputs(tables: Tables) -> str:
     """Describe what the model reads from the warrants of an argument alone."""
     table = rows_of(tables, "partial_inputs")
-    if table.empty:
-        return ""
     is_model = (table["classifier"] == "encoder") & (table["train"] == "original")
     scores = table[is_model & (table["inputs"] == "warrants")].set_index("test")["mean"]
-    if not {"original", "adversarial"} <= set(scores.index):
-        return ""
     return (
         "From the warrants alone, without the argument, it picks the right one for "
         f"{scores['original']:.0f}% of the arguments (a guess: 50%), and for "
@@ -227,9 +199,9 @@ def _partial_inputs(tables: Tables) -> str:
 def _pruned(tables: Tables) -> str:
     """Describe how many heads can go before a task is done worse."""
     table = rows_of(tables, "pruning")
-    if table.empty:
-        return ""
     removable = table[table["removable"].astype(bool) & (table["order"] == "importance")]
     shares = removable.groupby("task")["pruned"].max()
+    if shares.empty:
+        raise LookupError("no share of the heads is removable")
     parts = [f"{share:.0f}% of the heads for {task}" for task, share in shares.items()]
-    return f"It does no worse without {', '.join(parts)}." if parts else ""
+    return f"It does no worse without {', '.join(parts)}."

@@ -11,8 +11,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from beyond.claims.display import claims_in_words
 from beyond.pages.answers import ROLES, sink_edges
-from beyond.pages.report import claims_in_words
 from beyond.pages.run_folder import Run, Tables, rows_of
 from helpers.metrics.dependency_heads import FUNCTION_MARGIN
 from helpers.metrics.reference import UAS_WITHOUT_PUNCTUATION, paper_names, paper_table1

@@ -25,12 +25,11 @@ HEAD = "head"  # the row of Table 2 that is an attention head; the others are ru
 NEURAL_SYSTEM = "neural coreference"  # of another paper; a run has none
 Z = 1.96  # standard errors on either side of a 95% interval
 COLUMNS = ("source", "quantity", "paper", "run", "tolerance", "outcome", "note")
-# The table and the column of each number in the text, and the layers whose mean it is.
-MEANS = {
-    "sep-to-sep": ("token_types", "sep_to_sep", (6, 10)),
-    "entropy-from-cls": ("entropy", "entropy_from_cls", (12, 12)),
-}
-OVER_HALF = {
+# The table and the column of each number in the text, and the layers whose mean it is; without
+# layers, the number is a list of the layers in which a column is over half.
+IN_TEXT = {
+    "sep-to-sep": ("token_types", "sep_to_sep", 6, 10),
+    "entropy-from-cls": ("entropy", "entropy_from_cls", 12, 12),
     "previous-over-half": ("relative_position", "previous"),
     "next-over-half": ("relative_position", "next"),
     "sep-over-half": ("token_types", "sep"),
@@ -75,32 +74,20 @@ def replication_table(tables: Tables) -> pd.DataFrame:
 def section_3(tables: Tables) -> Iterator[Row]:
     """Compare the numbers in the text of section 3."""
     printed = printed_numbers()["text"]
-    for name, (table, column, layers) in MEANS.items():
+    for name, (table, column, *layers) in IN_TEXT.items():
         paper = printed[name]["value"]
         heads = rows_of(tables, table)
-        row = {
-            "source": f"section {printed[name]['section']}",
-            "quantity": printed[name]["quantity"],
-        }
-        row["paper"] = paper
-        if column in heads:
+        section = f"section {printed[name]['section']}"
+        row = {"source": section, "quantity": printed[name]["quantity"], "paper": paper}
+        if not layers:
+            row["paper"] = " ".join(map(str, paper))
+            if column in heads:
+                row |= layers_over_half(heads, column, pd.Series(paper))
+        elif column in heads:
             bounds = [column, f"{column}_low", f"{column}_high"]
             value, low, high = heads.loc[heads["layer"].between(*layers), bounds].mean()
-            compared = (
-                min(value, paper) if name == "sep-to-sep" else value
-            )  # which is a lower limit
+            compared = min(value, paper) if name == "sep-to-sep" else value  # a lower limit
             row |= compare(compared, np.sqrt(2) * (high - low) / 2, paper) | {"run": value}
-        yield row
-    for name, (table, column) in OVER_HALF.items():
-        paper_layers = pd.Series(printed[name]["value"])
-        heads = rows_of(tables, table)
-        row = {
-            "source": f"section {printed[name]['section']}",
-            "quantity": printed[name]["quantity"],
-        }
-        row["paper"] = " ".join(map(str, paper_layers))
-        if column in heads:
-            row |= layers_over_half(heads, column, paper_layers)
         yield row
 
 

@@ -14,8 +14,10 @@ from itertools import islice
 from typing import Any
 
 import pandas as pd
+from IPython.display import HTML, display
 
 from beyond.atlas_plot import COLORS
+from beyond.claims.display import VERDICTS, claims_in_words
 from beyond.pages.answers import answers
 from beyond.pages.run_folder import Run
 from helpers.data.records import Record
@@ -39,10 +41,6 @@ OWN_SENTENCES = (
     "The keys to the old cabinet are on the table. "
     "After the storm, the crew of the ship was rescued by fishermen."
 )
-VERDICTS = ("not supported", "inconclusive", "supported", "not measured")  # the news first
-NUMBERS = ("value", "value_low", "value_high", "paper_value")  # of a claim
-LEAST_SHOWN = 0.0005
-UNIT_WORDS = {"": "", "correlation": "", "similarity": "", "ratio": " times"}
 SHOWN_SETTINGS = ("random_init", "lens", "text", "segments", "treebank", "sentences", "coref")
 
 
@@ -176,41 +174,6 @@ def claims(run: Run) -> str:
     )
 
 
-def claims_in_words(table: pd.DataFrame) -> pd.DataFrame:
-    """Write the rows of claims.csv as text.
-
-    Parameters
-    ----------
-    table : DataFrame
-        Rows of ``claims.csv``.
-
-    Returns
-    -------
-    DataFrame
-        The columns claim, paper, this model (with its interval), verdict, and note: the reason of
-        a claim that is not measured, or the answer whether the number is larger than in controls.
-    """
-    rows = []
-    for row in table.fillna({"unit": "", "reason": ""}).to_dict("records"):
-        scale = 100 if row["unit"].startswith("share") else 1
-        unit = "%" if scale == 100 else UNIT_WORDS.get(row["unit"], f" {row['unit']}")
-        numbers = {name: scale * row[name] for name in NUMBERS}
-        number = _with_unit(numbers["value"], unit)
-        if numbers["value_low"] < numbers["value_high"]:  # an exact number has no interval
-            number += f" ({numbers['value_low']:.3g} to {numbers['value_high']:.3g})"
-        larger = row.get("larger_than_in_controls")
-        answer = f"larger than in controls: {larger}" if isinstance(larger, str) else ""
-        paper = _with_unit(numbers["paper_value"], unit)
-        rows.append((row["claim"], paper, number, row["verdict"], row["reason"] or answer))
-    return pd.DataFrame(rows, columns=["claim", "paper", "this model", "verdict", "note"])
-
-
-def _with_unit(number: float, unit: str) -> str:
-    if pd.isna(number):
-        return ""
-    return f"{0 if abs(number) < LEAST_SHOWN else number:.3g}{unit}"
-
-
 def pictures(run: Run) -> str:
     """Write the pictures that come first; empty if the run has none of them."""
     figures = [picture(run, name) for name in FIRST_PICTURES]
@@ -278,6 +241,12 @@ def table(run: Run, name: str) -> str:
         f'<details{is_open}><summary>{title} ({size})</summary><p class="small">{link}</p>'
         f'<div class="scroll" tabindex="0">{grid(frame.head(MAX_ROWS))}</div></details>'
     )
+
+
+def show(title: str, frame: pd.DataFrame) -> None:
+    """Show a table under a title, in a page of its own."""
+    cells = f'<div class="scroll" tabindex="0">{grid(frame)}</div>'
+    display(HTML(f"<section><h2>{title}</h2>{cells}</section>"))
 
 
 def grid(frame: pd.DataFrame) -> str:

@@ -38,8 +38,6 @@ SMALL_MODELS = (BAG, BILSTM)
 MODELS = (*SMALL_MODELS, ENCODER)
 SMALL_MODEL_SEEDS = 10  # they train in seconds
 RANDOM = "random-init encoder"
-WARRANTS = "warrants"
-EVERYTHING = "all"
 # The sets that a model is trained on: originals; these and their counterparts.
 TRAINING_SETS = ORIGINAL, NEGATED = ("original", "negated")
 RECIPES = {

@@ -26,7 +26,6 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from beyond.papers.common import CODE
 from beyond.papers.common.classifier import Classifier, outputs, task_inputs
-from beyond.papers.common.labelled import task_files
 from beyond.papers.common.tasks import Task, read_task
 from beyond.papers.common.wikipedia_tasks import NEXT, NUMBER, wikipedia_tasks
 from helpers.cache import Code, cached, code_digest
@@ -208,7 +207,10 @@ def load_tasks(task: str, text: str, *, examples: int | str, seed: int, quick: b
         if quick:
             tasks = [task for task in tasks if task.name in QUICK_TASKS]
         return tasks
-    train, test = task_files(task)
+    paths = [resolve_user_path(part.strip()) for part in task.split(",")]
+    if len(paths) != 2:
+        raise InputError(f"task {task}: expected two files; write TRAIN.tsv,TEST.tsv")
+    train, test = paths
     return [read_task(train, test).sample(count, seed=seed)]
 
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from helpers.data.text_files import lines, one_line
-from helpers.errors import CorpusError, InputError
-from helpers.files import resolve_user_path
+from helpers.errors import CorpusError
 
 # Names in headers, in the order in which they are tried.
 FIRST_TEXT_NAMES = ("sentence1", "question1", "question", "#1 string", "sentence")
@@ -32,14 +31,6 @@ class LabelledText(NamedTuple):
     line: int
     texts: list[str]
     label: str
-
-
-def task_files(task: str) -> list[Path]:
-    """Find the files of the parameter ``task``, ``TRAIN.tsv,TEST.tsv``; InputError for others."""
-    paths = [resolve_user_path(part.strip()) for part in task.split(",")]
-    if len(paths) != 2:
-        raise InputError(f"task {task}: expected two files; write TRAIN.tsv,TEST.tsv")
-    return paths
 
 
 def read_labelled(path: Path) -> list[LabelledText]:

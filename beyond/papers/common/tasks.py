@@ -29,11 +29,10 @@ FINE_TUNED = "fine-tuned"
 
 @dataclass(frozen=True)
 class Pair:
-    """One example: a text, or two; the number of its label; and the article it is from."""
+    """One example: a text, or two, and the number of its label."""
 
     texts: tuple[str, ...]
     label: int
-    source: str = ""  # empty in a task of the user's
 
 
 @dataclass(frozen=True)

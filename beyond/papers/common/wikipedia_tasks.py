@@ -56,7 +56,6 @@ class ParagraphPair(NamedTuple):
     """A paragraph and the one after it, with their article."""
 
     article: int
-    title: str
     first: str
     second: str
 
@@ -68,7 +67,6 @@ class ParsedSentence(NamedTuple):
     """
 
     article: int
-    title: str
     words: Sequence[str]
     number: int | None
 
@@ -138,7 +136,7 @@ def labelled_pairs(
             label = turn % 2 if swapped else None
             words = swapped if swapped and label else words
         if label is not None:
-            by_label[label].append(Pair((" ".join(words),), label, sentence.title))
+            by_label[label].append(Pair((" ".join(words),), label))
     negative, positive = by_label
     rarer = min(map(len, by_label))
     per_label = rarer if size is None else min(size // 2, rarer)
@@ -161,7 +159,7 @@ def next_paragraphs(
             second = pair.second
         else:
             second = _choose_from_other_article(pairs, pair.article, generator).second
-        examples.append(Pair((pair.first, second), label, pair.title))
+        examples.append(Pair((pair.first, second), label))
     return tuple(examples)
 
 
@@ -195,7 +193,7 @@ def _paragraph_pairs(articles: Sequence[Article]) -> list[ParagraphPair]:
     pairs = []
     for number, article in enumerate(articles):
         for texts in pairwise(article.paragraphs):
-            pairs.append(ParagraphPair(number, article.title, *texts))
+            pairs.append(ParagraphPair(number, *texts))
     return pairs
 
 
@@ -224,19 +222,19 @@ def _parse_articles(
     """
     paragraphs = []
     for number, article in enumerate(articles):
-        paragraphs += [(text, (number, article.title)) for text in article.paragraphs]
+        paragraphs += [(text, number) for text in article.paragraphs]
     random.Random(seed).shuffle(paragraphs)
     docs = pipeline().pipe(paragraphs, as_tuples=True, batch_size=BATCH)
     bar = progress(docs, "Parsing for tasks", unit=" paragraphs", total=len(paragraphs))
     sentences = []
     numbers = Counter()
-    for doc, (article_number, title) in bar:
+    for doc, article in bar:
         for span in doc.sents:
             if why_unusable(span):
                 continue
             number = subject_number(span)
             words = [word.text for word in span]
-            sentences.append(ParsedSentence(article_number, title, words, number))
+            sentences.append(ParsedSentence(article, words, number))
             numbers[number] += 1
             rarer = min(numbers[label] for label in NOUN_NUMBERS.values())
             if count is not None and rarer >= OVERSAMPLING * count:

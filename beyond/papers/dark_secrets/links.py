@@ -111,24 +111,6 @@ def treebank_links(store: Store, *, seed: int) -> pd.DataFrame:
     )
 
 
-def linked_heads(table: pd.DataFrame) -> pd.DataFrame:
-    """Select the heads of `treebank_links` with clearly more attention on links than on pairs.
-
-    With many sentences a difference of any size is significant, so that its size counts: `EXCESS`.
-
-    Parameters
-    ----------
-    table : DataFrame
-        From `treebank_links`.
-
-    Returns
-    -------
-    DataFrame
-        The rows of these heads.
-    """
-    return table[table["difference"] > EXCESS]
-
-
 def dependency_links(heads: Sequence[int], relations: Sequence[str]) -> list[Link]:
     """List the links of a dependency tree whose words are at least `MIN_DISTANCE` apart.
 

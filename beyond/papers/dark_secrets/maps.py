@@ -45,9 +45,13 @@ def text_maps(encoder: Model, pairs: Sequence[Pair], *, max_tokens: int) -> Iter
             yield TextMaps(torch.stack(maps).numpy(), special)
 
 
+def darkest_weights(attention: Float[np.ndarray, "*map query key"]) -> Float[np.ndarray, "*map"]:
+    """Compute the smallest weight of each map that `shaded` draws black."""
+    quantile = np.quantile(attention, DARKEST_QUANTILE, axis=(-2, -1))
+    return np.clip(quantile, UNIFORM_MULTIPLE / attention.shape[-1], 1)
+
+
 def shaded(attention: Float[np.ndarray, "*map query key"]) -> Float[np.ndarray, "*map query key"]:
     """Compute how dark each cell of a map is drawn (0-1), relative to the map's large weights."""
-    uniform = 1 / attention.shape[-1]
-    quantile = np.quantile(attention, DARKEST_QUANTILE, axis=(-2, -1), keepdims=True)
-    darkest = np.clip(quantile, UNIFORM_MULTIPLE * uniform, 1)
+    darkest = darkest_weights(attention)[..., None, None]
     return np.clip(attention / darkest, 0, 1) ** GAMMA

@@ -5,19 +5,13 @@ from __future__ import annotations
 from itertools import product
 from textwrap import fill
 
-import numpy as np
 import pandas as pd
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from beyond.papers.common.tasks import heads_by_task
-from beyond.papers.dark_secrets.links import EXCESS, linked_heads
-from beyond.papers.dark_secrets.maps import (
-    DARKEST_QUANTILE,
-    UNIFORM_MULTIPLE,
-    Map,
-    shaded,
-)
+from beyond.papers.dark_secrets.links import EXCESS
+from beyond.papers.dark_secrets.maps import Map, darkest_weights, shaded
 from beyond.papers.dark_secrets.patterns import CLASSES, WITH_COLUMN
 from helpers.metrics.heads import by_head
 from helpers.plots.style import (
@@ -79,7 +73,7 @@ def fig7_patterns(table: pd.DataFrame, examples: dict[str, Map], *, model: str) 
         axes = figure.add_subplot(panels[divmod(number, 3)])
         axes.set_axis_off()
         axes.imshow(shaded(examples[title]), cmap=SEQUENTIAL, vmin=0, vmax=1)
-        lines = f"{fill(title, 16)}\nblack: {darkest_weight(examples[title]):.2f}"
+        lines = f"{fill(title, 16)}\nblack: {darkest_weights(examples[title]):.2f}"
         axes.set_title(lines)
     grid = below.subgridspec(len(weights), len(tasks)).subplots(
         squeeze=False, sharex=True, sharey=True
@@ -99,12 +93,6 @@ def fig7_patterns(table: pd.DataFrame, examples: dict[str, Map], *, model: str) 
         axes.set_xticks(counting_ticks(int(table["layer"].max()), max_ticks))
     legend_below(figure, columns=3)
     return figure
-
-
-def darkest_weight(attention: Map) -> float:
-    """Compute the smallest weight that `shaded` draws black."""
-    uniform = 1 / attention.shape[-1]
-    return float(np.clip(np.quantile(attention, DARKEST_QUANTILE), UNIFORM_MULTIPLE * uniform, 1))
 
 
 @theme()
@@ -139,7 +127,8 @@ def fig8_finetuning(table: pd.DataFrame, *, model: str) -> Figure:
 def semantic_links(table: pd.DataFrame, *, model: str) -> Figure:
     """Draw section 4.2: by how much each head's attention on links exceeds that on random pairs.
 
-    A dot marks the `linked_heads`.
+    A dot marks the heads whose difference is above `EXCESS`: with many sentences a difference of
+    any size is significant, so that its size counts.
 
     Parameters
     ----------
@@ -153,7 +142,7 @@ def semantic_links(table: pd.DataFrame, *, model: str) -> Figure:
     matplotlib.figure.Figure
     """
     largest = table["difference"].abs().max()
-    linked = linked_heads(table)
+    linked = table[table["difference"] > EXCESS]
     most = table.loc[table["difference"].idxmax()]
     figure = heat_maps(
         {"attention on links minus random pairs": by_head(table, "difference")},

@@ -10,7 +10,6 @@ from viewer_stores import BIDI_TEXT, HOSTILE, SENTENCE, word_store
 
 from beyond.pages import report
 from beyond.pages.run_folder import Run, open_run
-from helpers.errors import InputError
 from helpers.viewer.view import view
 
 ROOT = Path(__file__).parents[3]
@@ -92,16 +91,12 @@ def test_report_of_later_papers_has_sentences_and_counts_its_claims(tmp_path):
     assert "0 of 0" not in html and "<iframe" not in html
 
 
-def test_claims_are_in_percent_and_those_not_supported_come_first():
+def test_claims_that_are_not_supported_come_first():
     table = pd.DataFrame({
-        "id": ["a", "b"], "claim": ["A", "B"], "section": "3.1", "unit": "share", "reason": None,
-        "paper_value": [0.5, None], "value": [0.362, 0.6], "value_low": [0.356, 0.5],
-        "value_high": [0.367, 0.7], "verdict": ["supported", "not supported"],
-        "larger_than_in_controls": ["yes", None],
+        "id": ["a", "b"], "claim": ["A", "B"], "unit": "share", "reason": None, "paper_value": 0.5,
+        "value": 0.3, "value_low": 0.2, "value_high": 0.4,
+        "verdict": ["supported", "not supported"],
     })  # fmt: skip
-    words = report.claims_in_words(table)
-    assert words.loc[0, ["paper", "this model"]].to_list() == ["50%", "36.2% (35.6 to 36.7)"]
-    assert words.loc[0, "note"] == "larger than in controls: yes"
     section = report.claims(Run(Path("toy"), RECORD, {"claims": table}))
     assert "1 of 2 measured claims" in section
     assert section.index("<td>B</td>") < section.index("<td>A</td>")
@@ -117,16 +112,7 @@ def test_text_from_outside_stays_text(tmp_path):
 
 
 def test_choose_sentences_takes_short_ones_with_new_relations():
-    records = [
-        {"words": ["w"] * 8, "relations": ["det"]},
-        {"words": ["w"] * 8, "relations": ["det", "dobj"]},
-        {"words": ["w"] * 40, "relations": ["poss", "nsubj", "prep"]},
-        {"words": ["w"] * 8, "relations": ["amod"]},
-    ]
+    sentences = [(8, ["det"]), (8, ["det", "dobj"]), (40, ["poss", "nsubj"]), (8, ["amod"])]
+    records = [{"words": ["w"] * length, "relations": names} for length, names in sentences]
     assert report.choose_sentences(records) == [1, 3, 0]
     assert report.choose_sentences(records[2:3]) == [0]
-
-
-def test_open_run_refuses_a_folder_of_no_run(tmp_path):
-    with pytest.raises(InputError, match="not the folder of a run"):
-        open_run(tmp_path)

@@ -16,10 +16,9 @@ from beyond.papers.argument_cues.arguments import (
 from helpers.errors import CorpusError, InputError
 
 HEADER = ["#id", "warrant0", "warrant1", "correctLabelW0orW1", "reason", "claim", "debateTitle"]
-ROWS = [
-    ["a", "wet is bad", "wet is good", "0", "It rains.", "Take an umbrella", "Weather"],
-    ["b", 'they say "no"', "they do not mind", "1", "We asked.", "Go ahead", "Manners"],
-]
+ROW = ["a", "wet is bad", "wet is good", "0", "It rains.", "Take an umbrella", "Weather"]
+QUOTED = ["b", '"they say ""no"""', '"do\tnot"', "1", "We asked.", "Go ahead", "Manners"]
+PLAIN = [*QUOTED[:2], "do not", *QUOTED[3:]]
 CORPORA = os.environ.get("CORPORA_DIR")
 NEEDS_ARCT = pytest.mark.skipif(
     not (CORPORA and (Path(CORPORA) / "arct" / "train.tsv").is_file()),
@@ -28,115 +27,64 @@ NEEDS_ARCT = pytest.mark.skipif(
 
 
 def write(path, rows, header=HEADER):
+    path.parent.mkdir(parents=True, exist_ok=True)
     lines = ["\t".join(row) + "\n" for row in [header, *rows]]
     path.write_text("".join(lines), encoding="utf-8")
     return path
 
 
-def first_row_with(column, value):
-    row = list(ROWS[0])
-    row[HEADER.index(column)] = value
-    return row
-
-
-def test_read_arguments_of_a_tsv_file_keeps_quotation_marks(tmp_path):
-    first, second = read_arguments(write(tmp_path / "dev.tsv", ROWS), split="dev")
-    assert first == Argument(
-        "a", "Take an umbrella", "It rains.", "wet is bad", "wet is good", 0, "dev"
-    )
-    assert second.warrants == ('they say "no"', "they do not mind")  # without CSV's quotation
-    assert second.label == 1
-
-
-def test_read_arguments_of_a_csv_file_reads_csv_quoting(tmp_path):
-    path = tmp_path / "test-adv-negated.csv"
-    header = ["claim", "#id", "warrant0", "warrant1", "reason", "correctLabelW0orW1"]
-    row = ["Go", "a", '"they say ""no"""', '"a\tb"', "It is late.", "1"]
-    write(path, [row], header)
-    (argument,) = read_arguments(path, split="test")
-    assert argument.warrants == ('they say "no"', "a b")
-    assert (argument.claim, argument.label, argument.adversarial) == ("Go", 1, False)
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        (first_row_with("correctLabelW0orW1", "2"), "a label that is not 0 or 1"),
-        (first_row_with("claim", " "), "an empty cell"),
-        (ROWS[0][:-2], "an empty cell"),
-        (ROWS[1], "an id that comes twice"),
-    ],
-)
-def test_read_arguments_refuses_a_bad_row_with_its_line(tmp_path, row, message):
-    path = write(tmp_path / "train.tsv", [ROWS[1], [""], row])
-    with pytest.raises(CorpusError, match=message) as caught:
-        read_arguments(path, "train")
-    assert str(caught.value).startswith(f"{path}:4: ")
+def test_read_arguments_reads_quotation_marks_as_csv_only_in_a_csv_file(tmp_path):
+    first, plain = read_arguments(write(tmp_path / "dev.tsv", [ROW, PLAIN]), "dev")
+    texts = ("Take an umbrella", "It rains.", "wet is bad", "wet is good")
+    assert first == Argument("a", *texts, label=0, split="dev")
+    assert (plain.warrants, plain.label) == (('"they say ""no"""', "do not"), 1)
+    (quoted,) = read_arguments(write(tmp_path / "test-adv-negated.csv", [QUOTED]), "test")
+    assert quoted.warrants == ('they say "no"', "do not")
 
 
 @pytest.mark.parametrize(
     ("header", "rows", "message"),
     [
-        (HEADER[:4], [], "no column reason, claim"),
+        (HEADER, [PLAIN, [""], [*ROW[:3], "2", *ROW[4:]]], ":4: a label that is not 0 or 1"),
+        (HEADER, [PLAIN, [""], [*ROW[:5], " ", "Weather"]], ":4: an empty cell"),
+        (HEADER, [PLAIN, ROW[:-2]], ":3: an empty cell"),
+        (HEADER, [PLAIN, PLAIN], ":3: an id that comes twice"),
+        (HEADER[:4], [], ":1: no column reason, claim"),
         (HEADER, [], "no argument after the header"),
         ([], [], "not tab-separated"),
-        (HEADER, [ROWS[1], [*ROWS[0], "x"]], "Expected 7 fields in line 3, saw 8"),
-        (HEADER, [[*ROWS[0], "x"], ROWS[1]], ":2: more cells than the header"),
+        (HEADER, [PLAIN, [*ROW, "x"]], "Expected 7 fields in line 3, saw 8"),
+        (HEADER, [[*ROW, "x"], PLAIN], ":2: more cells than the header"),
     ],
 )
-def test_read_arguments_refuses_a_file_without_its_columns_or_rows(tmp_path, header, rows, message):
+def test_read_arguments_refuses_a_bad_file_with_its_line(tmp_path, header, rows, message):
     with pytest.raises(CorpusError, match=message):
         read_arguments(write(tmp_path / "a.tsv", rows, header), "train")
 
 
-def write_corpus(path, header=HEADER, rows=ROWS):
-    path.mkdir(parents=True, exist_ok=True)
+def test_argument_corpus_makes_counterparts_or_leaves_out_those_that_are_not_negated(tmp_path):
     for split in SPLITS:
-        write(path / f"{split}.tsv", rows, header)
-    return path
-
-
-def test_argument_corpus_makes_counterparts_of_negated_claims(tmp_path):
-    rows = [[*row, "Do the opposite"] for row in ROWS]
-    corpus = argument_corpus(write_corpus(tmp_path / "mine", [*HEADER, "negatedClaim"], rows))
-    counterparts = corpus.part("dev", adversarial=True)
-    assert [argument.label for argument in counterparts] == [1, 0]
-    original = corpus.part("dev")[0]
-    counterpart = counterparts[0]
-    assert counterpart.id == "a" + ADVERSARIAL_SUFFIX and counterpart.claim == "Do the opposite"
+        write(tmp_path / f"{split}.tsv", [[*ROW, "No umbrella"]], [*HEADER, "negatedClaim"])
+    corpus = argument_corpus(tmp_path)
+    (original,) = corpus.part("dev")
+    (counterpart,) = corpus.part("dev", adversarial=True)
+    assert (counterpart.id, counterpart.label) == ("a" + ADVERSARIAL_SUFFIX, 1)
+    assert (counterpart.claim, counterpart.negated_claim) == ("No umbrella", original.claim)
     assert (counterpart.warrants, counterpart.reason) == (original.warrants, original.reason)
-
-
-def write_counterparts(folder):
-    """Write an adversarial file; the second claim was not negated."""
-    folder.mkdir(parents=True)
-    header = ["#id", "warrant0", "warrant1", "correctLabelW0orW1", "reason", "claim", "adversarial"]
-    first = f"a{ADVERSARIAL_SUFFIX}"
-    second = f"b{ADVERSARIAL_SUFFIX}"
-    rows = [
-        ["a", "wet is bad", "wet is good", "0", "It rains.", "Take an umbrella", "False"],
-        ["b", "they say no", "they do not mind", "1", "We asked.", "Go ahead", "False"],
-        [first, "wet is bad", "wet is good", "1", "It rains.", "Leave the umbrella", "True"],
-        [second, "x", "they do not mind", "0", "We asked.", "Go ahead", "True"],
-    ]
-    write(folder / "test-adv-negated.csv", rows, header)
-    return folder
-
-
-def test_argument_corpus_leaves_out_counterparts_that_are_not_negated(tmp_path):
-    source = write_corpus(tmp_path / "originals")
-    write_counterparts(source / "adversarial")
-    corpus = argument_corpus(source)
-    assert [argument.claim for argument in corpus.adversarial] == ["Leave the umbrella"]
+    write(tmp_path / "test.tsv", [ROW, PLAIN])
+    negated = [f"a{ADVERSARIAL_SUFFIX}", *ROW[1:5], "No umbrella", ""]
+    not_negated = [f"b{ADVERSARIAL_SUFFIX}", *PLAIN[1:]]
+    # The published files have the originals, too.
+    write(tmp_path / "adversarial" / "test-adv-negated.csv", [ROW, negated, not_negated])
+    corpus = argument_corpus(tmp_path)
+    assert [argument.claim for argument in corpus.adversarial] == ["No umbrella"]
     assert corpus.left_out == 1
 
 
 def test_argument_corpus_refuses_other_sources(tmp_path):
-    with pytest.raises(InputError, match=r"nowhere is neither .*one of arct, arct-adversarial"):
-        argument_corpus(tmp_path / "nowhere")
-    with pytest.raises(InputError, match=r"ud-english-ewt is neither .* argument pairs"):
-        argument_corpus("ud-english-ewt")
-    write(tmp_path / "train.tsv", ROWS)
+    for source in (tmp_path / "nowhere", "ud-english-ewt"):
+        with pytest.raises(InputError, match="is neither"):
+            argument_corpus(source)
+    write(tmp_path / "train.tsv", [ROW])
     with pytest.raises(CorpusError, match=r"no dev\.tsv; a corpus needs all splits"):
         argument_corpus(tmp_path)
 

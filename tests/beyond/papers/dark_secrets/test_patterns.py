@@ -1,74 +1,49 @@
-"""Patterns: features by hand, made-up maps, and the scores of the classifier."""
+"""Patterns of maps that are drawn by hand, and the maps of a tiny model."""
 
 import numpy as np
 import pytest
 import torch
-from tolerances import float32_error
 
 from beyond.papers.common.tasks import Pair
-from beyond.papers.dark_secrets import maps as map_reader
 from beyond.papers.dark_secrets import patterns
 from beyond.papers.dark_secrets.maps import TextMaps, shaded, text_maps
 from beyond.papers.dark_secrets.patterns import ANY_COLUMN, CLASSES, FEATURES, SPECIAL_COLUMN
-from helpers.study import Study
 
 N = 40
-SPECIAL = np.isin(np.arange(N), (0, 19, N - 1))
-SEGMENT = (np.arange(N) > 19).astype(int)
+POSITION = np.arange(N)
+SPECIAL = np.isin(POSITION, (0, 19, N - 1))
+NONE = np.zeros(N, bool)
 
 
 def normalised(weights):
+    weights = weights + 0.1 / N
     return weights / weights.sum(axis=-1, keepdims=True)
 
 
-def background():
-    return np.full((N, N), 0.1 / N)
+def column(position):
+    return normalised(np.tile(0.7 * (position == POSITION), (N, 1)))
 
 
-def column(position=0):
-    weights = background()
-    weights[:, position] += 0.7
-    return normalised(weights)
+FIRST = column(0)
+DIAGONAL = normalised(np.eye(N, k=-1))
+NOISE = np.random.default_rng(0).uniform(0.5, 1, (N, N))
 
 
-def diagonal():
-    return normalised(background() + np.eye(N, k=-1))
-
-
-def features_of(weights, special=SPECIAL):
-    values = patterns.map_features(weights[None, None], special)[0, 0]
-    return dict(zip(FEATURES, values, strict=True))
-
-
-def pattern_of(weights, special=SPECIAL):
+@pytest.mark.parametrize(
+    ("weights", "special", "pattern"),
+    [
+        (FIRST, SPECIAL, "vertical"),
+        (column(7), SPECIAL, "vertical"),
+        (DIAGONAL, SPECIAL, "diagonal"),
+        (DIAGONAL, NONE, "diagonal"),
+        ((FIRST + DIAGONAL) / 2, SPECIAL, "vertical + diagonal"),
+        (normalised(NOISE), SPECIAL, "heterogeneous"),
+        (np.full((N, N), 1 / N), SPECIAL, "heterogeneous"),
+    ],
+)
+def test_patterns_of_drawn_maps(weights, special, pattern):
     features = patterns.map_features(weights[None, None], special)
-    return patterns.pattern_classifier().predict(features[0])[0]
-
-
-def only_first_column():
-    weights = np.zeros((N, N))
-    weights[:, 0] = 1
-    return weights
-
-
-@pytest.mark.parametrize("weights", [column(), column(7), only_first_column()])
-def test_pattern_of_a_column_is_vertical(weights):
-    assert pattern_of(weights) == "vertical"
-
-
-@pytest.mark.parametrize("special", [SPECIAL, np.zeros(N, bool)])
-def test_pattern_of_a_diagonal_with_and_without_special_tokens(special):
-    assert pattern_of(diagonal(), special) == "diagonal"
-
-
-def test_pattern_of_a_column_and_a_diagonal_is_both():
-    assert pattern_of((column() + diagonal()) / 2) == "vertical + diagonal"
-
-
-def test_pattern_of_noise_and_of_uniform_attention_is_heterogeneous():
-    noise = normalised(np.random.default_rng(0).uniform(0.5, 1, (N, N)))
-    assert pattern_of(noise) == "heterogeneous"
-    assert pattern_of(np.full((N, N), 1 / N)) == "heterogeneous"
+    assert patterns.pattern_classifier().predict(features[0]) == [pattern]
 
 
 def test_map_features_by_hand():
@@ -83,155 +58,72 @@ def test_map_features_by_hand():
         ]
     )
     words = [1, 2, 4, 5]  # special tokens are before each of the two texts
-    features = features_of(weights, ~np.isin(np.arange(6), words))
-    assert features["column share"] == pytest.approx(1.8 / 6)
-    shades = shaded(weights)  # the darkest colour is 1 here, whatever the map
-    assert shades.max() == pytest.approx(0.5**0.7)
-    assert features["first column"] == pytest.approx(0.3**0.7)
-    # The four words, by diagonal: the largest mean of seven, and the second largest.
-    word_shades = shades[np.ix_(words, words)]
-    means = sorted(np.diagonal(word_shades, offset).mean() for offset in range(-3, 4))
-    assert features["diagonal"] == pytest.approx(means[-1])
-    assert features["second diagonal"] == pytest.approx(means[-2])
-    assert features["main diagonal"] == pytest.approx(np.trace(word_shades) / 4)
-    assert features["far"] == 0  # no words are more than three words apart
+    values = patterns.map_features(weights[None, None], ~np.isin(np.arange(6), words))[0, 0]
+    # The darkest colour is 1 here, whatever the map.
+    rows = (weights**0.7)[np.ix_(words, words)]
+    means = sorted(np.diagonal(rows, offset).mean() for offset in range(-3, 4))
     # Neighbours in the same text, and all pairs of different texts.
-    inside = [word_shades[0, 1], word_shades[1, 0], word_shades[2, 3], word_shades[3, 2]]
-    between = [*word_shades[:2, 2:].flat, *word_shades[2:, :2].flat]
-    assert features["square"] == pytest.approx(
-        np.mean(inside) - np.mean(between), abs=float32_error(1.0)
-    )
-    correlation = np.corrcoef(word_shades)
-    neighbours = [correlation[0, 1], correlation[1, 2], correlation[2, 3]]
-    assert features["rows alike"] == pytest.approx(np.mean(neighbours), abs=1e-5)
-    distant = [correlation[0, 2], correlation[1, 3]]
-    assert features["far rows alike"] == pytest.approx(np.mean(distant), abs=1e-5)
-    assert features["length"] == pytest.approx(np.log(6))
-
-
-def test_map_features_of_blocks_have_a_square_only_with_two_texts():
-    blocks = normalised(background() + (SEGMENT[:, None] == SEGMENT))
-    assert features_of(blocks)["square"] > 0.3
-    assert features_of(blocks, np.isin(np.arange(N), (0, N - 1)))["square"] == 0
+    inside = np.mean([rows[0, 1], rows[1, 0], rows[2, 3], rows[3, 2]])
+    between = np.mean([*rows[:2, 2:].flat, *rows[2:, :2].flat])
+    correlation = np.corrcoef(rows)
+    expected = {
+        "column share": 1.8 / 6,
+        "first column": 0.3**0.7,
+        "diagonal": means[-1],
+        "second diagonal": means[-2],
+        "main diagonal": np.trace(rows) / 4,
+        "far": 0,  # no words are more than three words apart
+        "square": inside - between,
+        "rows alike": np.mean([correlation[0, 1], correlation[1, 2], correlation[2, 3]]),
+        "far rows alike": np.mean([correlation[0, 2], correlation[1, 3]]),
+        "length": np.log(6),
+    }
+    assert dict(zip(FEATURES, values, strict=True)) == pytest.approx(expected, abs=1e-5)
+    np.testing.assert_allclose(shaded(weights), weights**0.7)
 
 
 @pytest.mark.parametrize("length", [2, 3, 4, 9])
 def test_map_features_of_the_shortest_inputs_are_finite(length):
     weights = np.random.default_rng(0).dirichlet(np.ones(length), (2, 3, length))
-    is_first = np.arange(length) == 0
-    features = patterns.map_features(weights, is_first)
-    assert features.shape == (2, 3, len(FEATURES))
-    assert np.isfinite(features).all()
+    features = patterns.map_features(weights, np.arange(length) == 0)
+    assert features.shape == (2, 3, len(FEATURES)) and np.isfinite(features).all()
+    assert (features[..., FEATURES.index("square")] == 0).all()  # there is one text
 
 
-@pytest.fixture
-def predicted(monkeypatch):
-    """Predict the labelled maps by hand, and check that folds have different heads."""
-    table, _ = patterns.labelled_maps()
-    heads = table[["model", "layer", "head"]].astype(str).agg("-".join, axis=1)
-    predictions = np.full(len(table), None)
-
-    def predict(classifier, features, labels, cv):
-        for train, test in cv.split():
-            assert not set(heads[train]) & set(heads[test])
-            classifier.fit(features[train], labels[train])
-            predictions[test] = classifier.predict(features[test])
-        return predictions
-
-    monkeypatch.setattr(patterns, "cross_val_predict", predict)
-    patterns.out_of_fold_predictions.cache_clear()
-    patterns.out_of_fold_predictions()
-    yield predictions
-    patterns.out_of_fold_predictions.cache_clear()
+def test_trust_table_is_of_predictions_from_the_maps_of_other_heads():
+    table, features = patterns.labelled_maps()
+    labels = table["settled"]
+    is_right = labels == patterns.out_of_fold_predictions()
+    fitted = patterns.pattern_classifier().predict(features)
+    trust = patterns.trust_table().set_index("measure")["percent"]
+    assert trust["accuracy"] == pytest.approx(100 * is_right.mean())
+    assert is_right.mean() < (labels == fitted).mean() - 0.01  # which has seen these maps
+    assert is_right.groupby(labels).mean().min() > 0.5  # of each pattern
 
 
-def test_trust_table_has_accuracy_and_macro_f1_of_predictions(predicted):
-    labels = patterns.labelled_maps()[0]["settled"].to_numpy()
-    scores = []
-    for name in CLASSES:
-        right = ((labels == name) & (predicted == name)).sum()
-        scores.append(2 * right / ((labels == name).sum() + (predicted == name).sum()))
-    trust = patterns.trust_table().set_index("measure")
-    assert trust.loc["accuracy", "percent"] == pytest.approx(100 * (labels == predicted).mean())
-    assert trust.loc["macro F1", "percent"] == pytest.approx(100 * np.mean(scores))
-    assert np.mean(scores) > 0.77
-    assert trust["paper"].dropna().to_dict() == {"macro F1": 86}
-
-
-def test_trust_table_has_kappa_of_the_two_passes():
-    table, _ = patterns.labelled_maps()
-    first = table["pass1"]
-    second = table["pass2"]
-    by_chance = sum((first == name).mean() * (second == name).mean() for name in CLASSES)
-    agreement = (first == second).mean()
-    kappa = (agreement - by_chance) / (1 - by_chance)
-    trust = patterns.trust_table().set_index("measure")
-    assert trust.loc["kappa of the two passes", "percent"] == pytest.approx(100 * kappa)
-
-
-@pytest.mark.default_model
-def test_committed_features_agree_with_the_default_model():
-    study = Study()
-    encoder = study.encoder
-    labels, features = patterns.labelled_maps()
-    segments = study.segment_corpus().records()
-    pairs = [Pair((segment.first, segment.second), 0) for segment in segments]
-    max_tokens = {"segment": 128, "task": 64}
-    is_of_model = (labels["model"] == encoder.name) & labels["source"].isin(max_tokens)
-    for row in labels[is_of_model].iloc[::25].itertuples():
-        (maps,) = text_maps(encoder, [pairs[row.example]], max_tokens=max_tokens[row.source])
-        computed = patterns.map_features(*maps)[row.layer - 1, row.head - 1]
-        np.testing.assert_allclose(computed, features[row.Index], atol=0.02)
-
-
-@pytest.fixture
-def counts():
-    """Count the patterns of two heads on two inputs: columns and a diagonal."""
-    first = np.stack([column(), diagonal()]).reshape(1, 2, N, N)
-    second = np.stack([column(7), column()]).reshape(1, 2, N, N)  # 7 is not a special token
-    examples = [TextMaps(maps, SPECIAL) for maps in (first, second)]
-    return patterns.pattern_counts(examples)
-
-
-def test_pattern_counts_are_shares_of_the_maps_of_a_head(counts):
+def test_pattern_counts_and_shares_of_two_heads_on_two_inputs():
+    inputs = [np.stack(maps)[None] for maps in ((FIRST, DIAGONAL), (column(7), FIRST))]
+    counts = patterns.pattern_counts([TextMaps(maps, SPECIAL) for maps in inputs])
     columns = ["layer", "head", "vertical", "diagonal", SPECIAL_COLUMN]
     assert counts[columns].to_numpy().tolist() == [[1, 1, 1, 0, 0.5], [1, 2, 0.5, 0.5, 0.5]]
-
-
-def test_share_table_averages_over_heads(counts):
-    table = patterns.share_table(counts.assign(task="t", weights="w"))
-    shares = table.set_index("pattern")["share"]
-    np.testing.assert_allclose(shares[list(CLASSES)], counts[list(CLASSES)].mean())
-    assert shares[ANY_COLUMN] == pytest.approx(shares["vertical"] + shares["vertical + diagonal"])
+    counts = counts.assign(task="t", weights="w")
+    shares = patterns.share_table(counts).set_index("pattern")["share"]
+    np.testing.assert_allclose(shares[[*CLASSES]], counts[[*CLASSES]].mean())
+    assert shares[ANY_COLUMN] == 0.75
     assert shares[SPECIAL_COLUMN] == pytest.approx(2 / 3)  # of three maps with a column
-
-
-def test_share_table_without_columns_has_no_share_of_special_columns(counts):
     counts[[*patterns.WITH_COLUMN, SPECIAL_COLUMN]] = 0.0
-    table = patterns.share_table(counts.assign(task="t", weights="w"))
-    assert np.isnan(table.set_index("pattern").loc[SPECIAL_COLUMN, "share"])
-
-
-# The maps to classify
-
-PAIRS = [
-    Pair(("The cat sat on the mat.", "It was a lazy cat."), 0),
-    Pair(("Yes.",), 1),
-    Pair(("She doesn't know New York.",), 0),
-]
+    without = patterns.share_table(counts).set_index("pattern")["share"]
+    assert np.isnan(without[SPECIAL_COLUMN])
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_text_maps_of_a_batch_equal_those_of_single_inputs(tiny_encoder, family, monkeypatch):
-    monkeypatch.setattr(map_reader, "BATCH_SIZE", 2)
+def test_text_maps_of_a_batch_equal_those_of_single_inputs(tiny_encoder, family):
     encoder = tiny_encoder(family)
-    examples = list(text_maps(encoder, PAIRS, max_tokens=48))
-    assert len(examples) == len(PAIRS)
-    for pair, example in zip(PAIRS, examples, strict=True):
-        inputs = encoder.tokenizer(*pair.texts, return_tensors="pt")
+    texts = [("The cat sat on the mat.", "It was a lazy cat."), ("Yes.",), ("She doesn't know.",)]
+    examples = text_maps(encoder, [Pair(text, 0) for text in texts * 6], max_tokens=48)
+    for text, example in zip(texts * 6, examples, strict=True):
+        inputs = encoder.tokenizer(*text, return_tensors="pt")
         maps = encoder.model.base_model(**inputs, output_attentions=True).attentions
-        expected = torch.cat(maps).detach().numpy()
-        assert np.allclose(example.attention, expected, atol=1e-5)
+        assert np.allclose(example.attention, torch.cat(maps), atol=1e-5)
         special_ids = encoder.tokenizer.all_special_ids
-        expected_special = [token in special_ids for token in inputs["input_ids"][0].tolist()]
-        assert example.special.tolist() == expected_special
+        assert example.special.tolist() == [i in special_ids for i in inputs["input_ids"][0]]
