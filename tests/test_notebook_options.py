@@ -44,19 +44,15 @@ def run_pytest(tmp_path):
     return run
 
 
-def test_pytest_by_hand_is_lax_on_a_small_sample_and_its_header_says_so(run_pytest):
-    stdout, header = run_pytest("--nbval")
-    assert "2 passed" in stdout
-    assert "lax" in header and "small" in header
-
-
-def test_pytest_at_full_size_compares_outputs_and_its_header_says_so(run_pytest):
-    stdout, header = run_pytest(ATTENTION_PROFILE="")
-    assert "1 failed, 1 passed" in stdout
-    assert "strict" in header and "full size" in header
-
-
-def test_pytest_at_full_size_can_be_told_to_be_lax(run_pytest):
-    stdout, header = run_pytest("--nbval-lax", ATTENTION_PROFILE="full")
-    assert "2 passed" in stdout
-    assert "lax" in header and "full size" in header
+@pytest.mark.parametrize(
+    ("arguments", "profile", "summary", "described"),
+    [
+        ([], {}, "2 passed", ("lax", "small")),
+        ([], {"ATTENTION_PROFILE": ""}, "1 failed, 1 passed", ("strict", "full size")),
+        (["--nbval-lax"], {"ATTENTION_PROFILE": "full"}, "2 passed", ("lax", "full size")),
+    ],
+    ids=["by hand", "full size", "lax"],
+)
+def test_pytest_says_how_it_checks_notebooks(arguments, profile, summary, described, run_pytest):
+    stdout, header = run_pytest(*arguments, **profile)
+    assert summary in stdout and all(word in header for word in described)
