@@ -320,7 +320,7 @@ def write_html(path: Path, target: Path, *, is_page: bool = False) -> None:
     write_atomic(target, show_bidi_controls(body).encode())
 
 
-def check_inputs(study: Study, used: Collection[str]) -> Iterator[str]:
+def check_inputs(study: Study, used: set[str]) -> Iterator[str]:
     """Read all inputs of a run, and yield a line about each corpus.
 
     Files are read before the model is loaded.
@@ -329,7 +329,7 @@ def check_inputs(study: Study, used: Collection[str]) -> Iterator[str]:
     ----------
     study : Study
         The study whose model and corpora are read.
-    used : collection of str
+    used : set of str
         The settings that the notebooks of the run use, which say what it extracts.
 
     Yields
