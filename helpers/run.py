@@ -342,8 +342,6 @@ def check_inputs(study: Study, used: set[str]) -> Iterator[str]:
     ------
     InputError
         If a corpus cannot be read, the model cannot be loaded, or a scheduler does not answer.
-    StoreError
-        If the disk has no room for the maps.
     """
     settings = study.settings
     if settings.scheduler:
@@ -368,8 +366,10 @@ def check_inputs(study: Study, used: set[str]) -> Iterator[str]:
     }
     if not study.missing_note("coref"):
         stores["coref"] = study.coreference_store
-    for setting in stores.keys() & used:
-        store = stores[setting](stream=True)  # all of a corpus is read, cut and counted
+    for setting, open_store in stores.items():
+        if setting not in used:
+            continue
+        store = open_store(stream=True)  # all of a corpus is read, cut and counted
         megabytes = needed_bytes(store) / 1e6
         yield f"{store.corpus_name}: {len(store):,} examples, {megabytes:,.0f} MB of maps"
         yield from describe_examples(study.encoder, store)
