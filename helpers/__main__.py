@@ -35,7 +35,7 @@ from typing import Any
 from helpers import __version__
 from helpers.errors import InputError
 from helpers.files import build_dir, cache_root, figures_dir
-from helpers.settings import MINIMUM, Settings, flag, make_settings
+from helpers.settings import Settings, flag, make_settings
 
 PROGRAM = "python -m helpers"
 PAPER_MODEL = "bert-base-uncased"
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
-        return options.command(options)
+        return options.function(options)
     except (InputError, OSError) as error:  # OSError: a name too long, a file not readable
         print(f"error: {error}".replace("\n", " "), file=sys.stderr)
         return 2
@@ -68,60 +68,52 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Make the parser of the command line."""
+    """Make the parser of the command line; `run` and `replicate` have a flag for each setting."""
     top = argparse.ArgumentParser(
         PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     top.add_argument("--version", action="version", version=f"attention-notebooks {__version__}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    run = commands.add_parser("run", help="run the series, or a part of it", usage=_usage("run"))
-    run.set_defaults(command=_run)
+
+    run = commands.add_parser("run", help="run the series, or a part of it")
+    run.set_defaults(function=_run)
     run.add_argument("--only", default="", metavar="00-03,05", help="numbers of notebooks")
     run.add_argument("--extended", action="store_true", help="notebooks 07 to 12 as well")
     run.add_argument("--dry-run", action="store_true", help="check all, list what is extracted")
-    run.add_argument(
-        "-p",
-        nargs=2,
-        action="append",
-        default=[],
-        dest="parameters",
-        metavar=("NAME", "VALUE"),
-        help="a parameter of notebooks 07 to 12, such as task or arct; may be given several times",
-    )
+    help_text = "a parameter of notebooks 07 to 12, such as task or arct; may be given again"
+    parameter: dict[str, Any] = {"action": "append", "default": [], "dest": "parameters"}
+    run.add_argument("-p", nargs=2, metavar=("NAME", "VALUE"), help=help_text, **parameter)
     _add_settings(run)
+
     help_text = "run 00 to 06 with the paper's model, and compare every number of the paper"
-    replicate = commands.add_parser("replicate", help=help_text, usage=_usage("replicate"))
+    replicate = commands.add_parser("replicate", help=help_text)
     _add_settings(replicate)
-    replicate.set_defaults(
-        command=_replicate, model=PAPER_MODEL, only="", extended=False, dry_run=False, parameters=[]
-    )
+    replicate.set_defaults(function=_replicate, model=PAPER_MODEL, only="", parameters=[])
+    replicate.set_defaults(extended=False, dry_run=False)
+
     compare = commands.add_parser("compare", help="compare finished runs: a page in build/compare/")
-    compare.set_defaults(command=_compare)
-    help_text = "its name, a path to its folder, or its model (default: minilm mpnet smollm2)"
+    compare.set_defaults(function=_compare)
+    help_text = f"its name, or its folder (default: {' '.join(DEFAULT_COMPARISON)})"
     compare.add_argument("runs", nargs="*", metavar="RUN", help=help_text)
+
     verify = commands.add_parser("verify", help="check every byte of the stores of attention maps")
-    verify.set_defaults(command=_verify)
+    verify.set_defaults(function=_verify)
     verify.add_argument("stores", nargs="*", metavar="STORE", help="folder names (default: all)")
     help_text = "remove damaged files, which the next run makes again"
     verify.add_argument("--repair", action="store_true", help=help_text)
     return top
 
 
-def _usage(command: str) -> str:
-    """Write a usage of one line, because a command has a flag for each setting."""
-    return f"{PROGRAM} {command} [options]; --help lists them"
-
-
 def _add_settings(command: argparse.ArgumentParser) -> None:
+    command.usage = f"{command.prog} [options]; --help lists them"
     for setting in fields(Settings):
-        options: dict[str, Any] = {"action": "store_true", "help": setting.metadata["help"]}
+        options: dict[str, Any] = {"action": "store_true"}
         if setting.type is not bool:
-            options |= {"action": "store", "default": setting.default}
-        if setting.name in MINIMUM:
-            options["type"] = _literal
-        if setting.default:
-            options["help"] += f" (default: {setting.default})"
-        command.add_argument(flag(setting.name), **options)
+            is_text = setting.type in (str, str | None)
+            options = {"default": setting.default, "type": str if is_text else _literal}
+        default = f" (default: {setting.default})" if setting.default else ""
+        help_text = setting.metadata["help"] + default
+        command.add_argument(flag(setting.name), help=help_text, **options)
 
 
 def _literal(text: str) -> Any:
@@ -134,105 +126,78 @@ def _literal(text: str) -> Any:
 
 def _settings(options: argparse.Namespace) -> Settings:
     """Make the settings among the options."""
-    names = [setting.name for setting in fields(Settings)]
-    return make_settings(**{name: getattr(options, name) for name in names})
+    names = {setting.name for setting in fields(Settings)}
+    return make_settings(**{name: vars(options)[name] for name in names})
 
 
 def _run(options: argparse.Namespace) -> int:
     from helpers import run
-    from helpers.results import Results, run_name
+    from helpers.results import Results, check_run_folder, run_name
+    from helpers.study import Study
 
     settings = _settings(options)
     paths = run.list_notebooks(options.only, extended=options.extended)
     parameters = {name: _literal(value) for name, value in options.parameters}
-    run.check_settings(paths, settings, parameters)
+    run.check_notebooks(paths, settings, parameters)
     if parameters:
         settings = replace(settings, name=run_name(settings, parameters))
-    paths_of = {}
+    runs = []
     for later in (False, True):  # the paper's notebooks and the later ones are two runs
         run_paths = [path for path in paths if run.is_later(path) == later]
         if run_paths:
-            results = Results(settings, later=later)
-            results.check_folders()
-            paths_of[results] = run_paths
+            runs.append((run_paths, Results(settings, later=later)))
+            check_run_folder(runs[-1][1].build)
     # The bundled default needs no check, which takes seconds.
     if options.dry_run or settings != make_settings(name=settings.name):
-        _check_inputs(settings, paths, dry_run=options.dry_run)
-    if options.dry_run:
-        return 0
-    for results, run_paths in paths_of.items():
+        study = Study(**vars(settings))
+        for line in run.check_inputs(study, set().union(*map(run.used_settings, paths))):
+            print(line, flush=True)
+        if options.dry_run:
+            print(*run.describe_support(study.encoder), sep="\n")
+            return 0
+    for run_paths, results in runs:
         try:
             run.run(run_paths, settings, results, parameters)
         except (run.NotebookFailed, BrokenProcessPool) as error:
             print(f"error: {error}", file=sys.stderr)
             return 1
-        print(f"{results.name}: {len(results.own_tables())} tables are in {results.build}")
         print(f"page: {results.build / 'index.html'}")
     return 0
 
 
-def _check_inputs(settings: Settings, paths: Sequence[Path], *, dry_run: bool) -> None:
-    """Read all that notebooks need; print what it is, and how much is to be extracted.
-
-    A dry run also prints what the model supports.
-    """
-    from helpers.run import check_inputs, describe_support, used_settings
-    from helpers.study import Study
-
-    study = Study(**vars(settings))
-    for line in check_inputs(study, set().union(*map(used_settings, paths))):
-        print(line, flush=True)
-    if dry_run:
-        print(*describe_support(study.encoder), sep="\n")
-
-
 def _replicate(options: argparse.Namespace) -> int:
     from helpers.results import Results
-    from helpers.run import execute_all, is_paper_model, page_job
-    from helpers.study import Study
 
-    settings = _settings(options)
-    if not is_paper_model(Study(**vars(settings)).encoder):
-        raise InputError(
-            f"--model {options.model}: replicate needs the paper's model, a BERT of 12 layers of "
-            "12 heads with the vocabulary of bert-base-uncased or bert-base-cased; 'run' takes any "
-            "other"
-        )
     status = _run(options)
     if status == 0:
-        folder = Results(settings).build
-        page = page_job("replicate", folder, "replication.html", run=str(folder))
-        execute_all([[page]])
-        print(f"page: {page.html}")
+        folder = Results(_settings(options)).build
+        _make_page("replicate", folder, "replication.html", run=str(folder))
     return status
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from helpers.run import execute_all, page_job
-
     runs = [_find_run(name) for name in options.runs or DEFAULT_COMPARISON]
     folder = build_dir("compare") / "-vs-".join(run.name for run in runs)
     folder.mkdir(parents=True, exist_ok=True)
-    page = page_job("compare", folder, "index.html", runs=[str(run) for run in runs])
-    execute_all([[page]])
-    print(f"page: {page.html}")
+    _make_page("compare", folder, "index.html", runs=[str(run) for run in runs])
     return 0
 
 
-def _find_run(name: str) -> Path:
-    """Find the folder of a run in build/ or figures/, or take the name as a folder or a model."""
-    from helpers.results import RECORD, run_name
+def _make_page(page: str, folder: Path, html: str, **parameters: Any) -> None:
+    from helpers.run import execute_all, page_job
 
-    folders = [Path(name)]
-    for run in (name, run_name(make_settings(model=name))):
-        folders += [build_dir(run), figures_dir(run)]
-    for folder in folders:
+    execute_all([[page_job(page, folder, html, **parameters)]])
+    print(f"page: {folder / html}")
+
+
+def _find_run(name: str) -> Path:
+    """Find the folder of a run: the one that is named, or the one in build/ or figures/."""
+    from helpers.results import RECORD
+
+    for folder in (Path(name), build_dir(name), figures_dir(name)):
         if (folder / RECORD).is_file():
             return folder.resolve()
-    raise InputError(
-        f"{name}: no run of this name is in build/ or figures/; give another name, or the path of "
-        "its folder"
-    )
+    raise InputError(f"{name}: no folder of a run, and no run of this name in build/ or figures/")
 
 
 def _verify(options: argparse.Namespace) -> int:
@@ -247,16 +212,10 @@ def _verify(options: argparse.Namespace) -> int:
     for name in options.stores or folders:
         problems = verify.verify(folders[name]).values()
         print(f"{name}: {'damaged' if problems else 'whole'}", *problems, sep="\n  ")
-        if not problems:
-            continue
-        try:
-            if options.repair:
-                verify.repair(folders[name])
-                print("  removed; the next run that needs it makes it again")
-            else:
-                status = 1
-        except InputError as error:
-            print(f"  not repaired: {error}")
+        if problems and options.repair:
+            verify.repair(folders[name])
+            print("  removed; the next run that needs it makes it again")
+        elif problems:
             status = 1
     return status
 

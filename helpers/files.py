@@ -98,17 +98,17 @@ def atomic_file(path: Path, *, sync: bool = True) -> Iterator[Path]:
     """
     # A process number would not do: workers on two machines can share both it and the folder.
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:12]}.tmp")
-    try:
-        with write_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+    with write_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
             yield temporary
             inherit_permissions(temporary)
             if sync:
                 with temporary.open("r+b") as file:
                     os.fsync(file.fileno())
             temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def inherit_permissions(path: Path) -> None:

@@ -38,11 +38,8 @@ def run_notes(encoder: Model, settings: Settings) -> list[str]:
     list of str
         One sentence or a few in each.
     """
-    notes = [
-        objective_note(encoder),
-        decoder_note(encoder),
-        cut_note(encoder, settings.max_tokens),
-    ]
+    notes = [objective_note(encoder), decoder_note(encoder)]
+    notes.append(cut_note(encoder, settings.max_tokens))
     if settings.model in WEIGHTS_NOTES:
         notes.append(f"The model {settings.model} has {WEIGHTS_NOTES[settings.model]}.")
     if settings.text:

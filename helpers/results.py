@@ -39,15 +39,12 @@ from helpers.files import (
     resolve_user_path,
     slugify,
     write_atomic,
-    write_errors,
 )
 from helpers.model.loading import BUILT_IN, slug
 from helpers.progress import NOTEBOOK_VARIABLE
 from helpers.settings import (
     MODEL_SETTINGS,
-    NO_LIMIT,
     PATH_SETTINGS,
-    RESERVED_NAMES,
     RESULT_SETTINGS,
     Settings,
     make_settings,
@@ -154,37 +151,21 @@ class Results:
         """Read the tables of this run by name.
 
         A notebook that is opened alone gets the tables that its run has not computed yet from the
-        committed run in ``figures/<run>/``.
+        committed run in ``figures/<run>/``, if that has the same settings.
 
         Returns
         -------
         dict of str to DataFrame
             The tables by the names of their files.
         """
-        return read_tables(self.published) | self.own_tables()
+        settings = run_record(self.published).get("settings")
+        is_other = differ(settings, serialize_settings(self.settings))
+        committed = {} if is_other else read_tables(self.published)
+        return committed | self.own_tables()
 
     def own_tables(self) -> dict[str, pd.DataFrame]:
         """Read the tables in ``build/<run>/``, unless they are of other settings or code."""
         return {} if self._differing(run_record(self.build)) else read_tables(self.build)
-
-    def check_folders(self) -> None:
-        """Refuse folders that cannot be written to, that no run wrote, or that are of another run.
-
-        Raises
-        ------
-        InputError
-            With the folder.
-        """
-        for folder in (cache_root() / self.name, self.build):
-            with write_errors(folder):
-                folder.parent.mkdir(parents=True, exist_ok=True)
-        for folder in (self.build, self.published):
-            check_run_folder(folder)
-        if self.settings.name and "settings" in self._differing(run_record(self.published)):
-            raise InputError(
-                f"--name {self.name}: {self.published} has a run with other settings; choose "
-                "another name, or remove that folder"
-            )
 
     def start_run(self) -> None:
         """Begin a batch run: remove the files in its folder that are of another run."""
@@ -204,13 +185,11 @@ class Results:
         with folder_lock(cache_root() / "locks" / self.name):
             check_run_folder(self.build)
             record = run_record(self.build)
-            differing = self._differing(record)
+            differing = ", ".join(self._differing(record))
             if differing:
-                names = ", ".join(differing)
-                print(f"{self.build}: its results were of other {names}", file=sys.stderr)
+                print(f"{self.build}: its results were of other {differing}", file=sys.stderr)
                 record = {}
-            if "commit" not in record:
-                record["commit"] = git_commit()
+            record.setdefault("commit", git_commit())
             record = {"tables": {}, "figures": {}, "seconds": {}} | record | self._identity()
             for name, value in self.facts.items():
                 record[name] = record.get(name, {}) | value if isinstance(value, dict) else value
@@ -271,27 +250,23 @@ def run_name(settings: Settings, parameters: Mapping[str, Any] | None = None) ->
     """
     if settings.name:
         return settings.name
+    defaults = vars(make_settings(quick=settings.quick))
+    differing = dict(parameters or {})
+    for name in RESULT_SETTINGS:
+        value = getattr(settings, name)
+        if name not in MODEL_SETTINGS and value != defaults[name]:
+            differing[name] = value
     label = slug(settings.model, random_seed=settings.random_init)
-    defaults = make_settings(quick=settings.quick)
-    differing = {
-        name: getattr(settings, name)
-        for name in RESULT_SETTINGS
-        if name not in MODEL_SETTINGS and getattr(settings, name) != getattr(defaults, name)
-    }
-    parameters = dict(parameters or {})
-    differing |= parameters
     for name, value in differing.items():
-        text = f"{name.replace('_', '-')}-{NO_LIMIT if value is None else value}"
-        if name in PATH_SETTINGS:
-            text = Path(str(value).split(",")[0]).name.partition(".")[0] or "folder"
+        path = Path(str(value).split(",")[0])
+        text = path.stem if name in PATH_SETTINGS else f"{name.replace('_', '-')}-{value}"
         label += f"--{slugify(text)}"
     if settings.quick:
         label += "--quick"
     is_local = Path(settings.model).expanduser().is_dir() and settings.model not in BUILT_IN
-    is_long = len(label) > MAX_LABEL_LENGTH
-    if not (differing or is_local or is_long or label in RESERVED_NAMES):
+    if not (differing or is_local or len(label) > MAX_LABEL_LENGTH):
         return label
-    digest = json_digest([serialize_settings(settings), parameters])
+    digest = json_digest([serialize_settings(settings), dict(parameters or {})])
     return f"{label[:MAX_LABEL_LENGTH]}-{digest[:6]}"
 
 
@@ -333,18 +308,18 @@ def git_commit() -> str | None:
 
     Tables, figures and notebooks do not count as code.
     """
+    code = ["*.py", "*.toml", "requirements.txt", ":!tests", ":!scripts"]
     try:
-        commit = _git("rev-parse --short=12 HEAD")
-        changes = _git("status --porcelain -- *.py *.toml requirements.txt :!tests :!scripts")
+        commit = _git("rev-parse", "--short=12", "HEAD")
+        changes = _git("status", "--porcelain", "--", *code)
     except (OSError, subprocess.CalledProcessError):  # no git, or no repository
         return None
     return f"{commit}-dirty" if changes else commit
 
 
-def _git(command: str) -> str:
-    arguments = ["git", *command.split()]
+def _git(*arguments: str) -> str:
     options = {"cwd": PROJECT_ROOT, "stderr": subprocess.DEVNULL, "text": True}
-    return subprocess.check_output(arguments, **options).strip()
+    return subprocess.check_output(["git", *arguments], **options).strip()
 
 
 def write_table(table: pd.DataFrame, folder: Path, name: str) -> None:
@@ -354,7 +329,7 @@ def write_table(table: pd.DataFrame, folder: Path, name: str) -> None:
 
 
 def read_tables(results: Path) -> dict[str, pd.DataFrame]:
-    """Read the tables that a folder's ``run.json`` lists, by name; InputError if one is no table.
+    """Read the tables that a folder's ``run.json`` lists, by name.
 
     Parameters
     ----------
@@ -368,10 +343,6 @@ def read_tables(results: Path) -> dict[str, pd.DataFrame]:
     tables = {}
     for name in sorted(run_record(results).get("tables", {})):
         path = results / "tables" / f"{name}.csv"
-        try:
+        if path.is_file():  # nobody has removed it
             tables[name] = read_table(path)
-        except FileNotFoundError:
-            continue  # somebody removed it
-        except ValueError as error:
-            raise InputError(f"{path}: not a table; run the notebook again") from error
     return tables

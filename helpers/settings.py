@@ -9,33 +9,24 @@ from helpers.errors import InputError
 
 NO_LIMIT = "all"  # how the command line and papermill write a size of None
 UNLIMITED = ("segments", "sentences", "gradient_segments")  # may be None
-MINIMUM = {
-    "random_init": 0,
-    "segments": 2,
-    "sentences": 2,
-    "gradient_segments": 2,
-    "max_tokens": 8,
-    "minimum_count": 1,
-    "seeds": 1,
-    "seed": 0,
-    "workers": 0,
-}
 MAX_NUMBER = 10**9  # NumPy takes seeds below 2**32, and a run adds up to three of its own
 # Upper limits of --quick, for a class and for the tests of notebooks.
 QUICK = {"segments": 24, "sentences": 120, "gradient_segments": 8, "minimum_count": 10, "seeds": 1}
-CHOICES = {"dtype": ("float32", "float16", "bfloat16"), "lens": ("attention", "norm")}
 INITIALISATIONS = 2  # of the model with random weights, for the control of section 5
-FORMATS = ("png", "svg", "pdf")  # of figures
 MODEL_SETTINGS = ("model", "random_init")  # identify the model
 # A path, or several with commas between them, or the name of a corpus.
 PATH_SETTINGS = ("text", "treebank", "pairs", "coref", "vectors")
 EXECUTION_SETTINGS = ("device", "stream", "workers", "scheduler", "name", "formats")  # no result
-RUN_NAME = re.compile(r"|[^\W_][\w.+-]{0,59}")  # empty: it is made from the settings
-# A run cannot have the name of another folder of ``build/``, or of a column of compared runs.
-RESERVED_NAMES = (
-    "book", "book-doctrees", "book-source", "compare", "student",
-    "claim", "paper", "relation", "section",
-)  # fmt: skip
+# The smallest value of a number that cannot be 0, and the form of a text that cannot be any.
+MINIMUM = dict.fromkeys(UNLIMITED, 2) | {"max_tokens": 8, "minimum_count": 1, "seeds": 1}
+FORMS = {
+    "dtype": "float32|float16|bfloat16",
+    "lens": "attention|norm",
+    "formats": r"((png|svg|pdf),?\b)+",
+    # One folder.  Some names are those of other folders of ``build/``, or columns of compared runs.
+    "name": r"|(?!(book|book-doctrees|book-source|compare|student|claim|paper|relation|section)$)"
+    r"[^\W_][\w.+-]{0,59}",
+}
 
 
 def _setting(default: Any, help_text: str) -> Any:
@@ -101,23 +92,21 @@ class Settings:
     scheduler: str = _setting(
         "", "address of a Dask cluster with the same cache folder (tcp://...)"
     )
-    name: str = _setting("", "name of the results folder (default: the model and what differs)")
+    name: str = _setting(
+        "", "a folder for results: letters, digits, . _ + - (default: the model and what differs)"
+    )
     formats: str = _setting("png", "formats of figures, such as png,svg,pdf; PNG is always written")
 
     def __post_init__(self) -> None:
         for setting in fields(self):
             value = getattr(self, setting.name)
             if not _is_valid(setting, value):
-                raise InputError(f"{flag(setting.name)} {value}: expected {_expected(setting)}")
-        if not set(self.formats.split(",")) <= set(FORMATS):
-            raise InputError(f"--formats {self.formats}: expected one or more of png,svg,pdf")
+                least = MINIMUM.get(setting.name, 0)
+                numbers = f"; numbers from {least} to {MAX_NUMBER:,}" if least else ""
+                expected = setting.metadata["help"] + numbers
+                raise InputError(f"{flag(setting.name)} {value}: expected {expected}")
         if self.treebank and self.pairs:
             raise InputError("--pairs takes the place of --treebank; give one of them")
-        if self.name in RESERVED_NAMES or not RUN_NAME.fullmatch(self.name):
-            raise InputError(
-                f"--name {self.name}: expected the name of one folder: at most 60 letters, digits, "
-                f". _ + -, and none of {', '.join(RESERVED_NAMES)}"
-            )
 
     @property
     def control_segments(self) -> int:
@@ -137,9 +126,9 @@ def make_settings(**values: Any) -> Settings:
     Parameters
     ----------
     **values
-        The settings that differ from the defaults.  A path may be a `pathlib.Path`, a number one of
-        NumPy's, and a size "all", because papermill passes on text.  ``quick`` or the environment
-        variable ``ATTENTION_PROFILE=quick`` limits sizes.
+        The settings that differ from the defaults.  A path may be a `pathlib.Path`, and a size
+        "all", because papermill passes on text.  ``quick`` or the environment variable
+        ``ATTENTION_PROFILE=quick`` limits sizes.
 
     Returns
     -------
@@ -151,25 +140,15 @@ def make_settings(**values: Any) -> Settings:
         For a value of the wrong type or out of bounds; the message names the flag.
     """
     settings = Settings(**{name: _plain_value(name, value) for name, value in values.items()})
-    if not (settings.quick or quick_profile()):
+    if not settings.quick and os.environ.get("ATTENTION_PROFILE") != "quick":
         return settings
     sizes = {name: capped(getattr(settings, name), cap) for name, cap in QUICK.items()}
     return replace(settings, quick=True, **sizes)
 
 
-def default_settings() -> dict[str, Any]:
-    """Collect the defaults of all settings, by name."""
-    return {setting.name: setting.default for setting in fields(Settings)}
-
-
 def capped(size: int | None, cap: int) -> int:
     """Compute the smaller of a size and a cap; a size of None has no limit."""
     return cap if size is None else min(size, cap)
-
-
-def quick_profile() -> bool:
-    """Tell whether the environment makes every run a quick one, as the tests of notebooks do."""
-    return os.environ.get("ATTENTION_PROFILE") == "quick"
 
 
 def flag(setting: str) -> str:
@@ -178,32 +157,18 @@ def flag(setting: str) -> str:
 
 
 def _plain_value(name: str, value: Any) -> Any:
-    """Convert a path, a number of NumPy or "all" to the value that a setting holds."""
+    """Convert a path or "all" to the value that a setting holds."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    if name in UNLIMITED and value == NO_LIMIT:
-        return None
-    is_scalar = getattr(value, "ndim", None) == 0
-    return value.item() if is_scalar else value
+    return None if name in UNLIMITED and value == NO_LIMIT else value
 
 
 def _is_valid(setting: Field, value: Any) -> bool:
-    """Tell whether a value has the type of its setting and is within its limits."""
+    """Tell whether a value has the type of its setting, and its form or its size."""
     is_bool = isinstance(value, bool)  # which is an int, too
     if not isinstance(value, cast("type", setting.type)) or is_bool != (setting.type is bool):
         return False
-    if setting.name in CHOICES:
-        return value in CHOICES[setting.name]
-    if value is None or setting.name not in MINIMUM:
-        return True
-    return MINIMUM[setting.name] <= value <= MAX_NUMBER
-
-
-def _expected(setting: Field) -> str:
-    """Describe the values that a setting can have."""
-    if setting.name in CHOICES:
-        return " or ".join(CHOICES[setting.name])
-    if setting.name in MINIMUM:
-        number = f"a whole number from {MINIMUM[setting.name]} to {MAX_NUMBER:,}"
-        return f"{number}, or {NO_LIMIT}" if setting.name in UNLIMITED else number
-    return "True or False" if setting.type is bool else "text"
+    if isinstance(value, str):
+        return bool(re.fullmatch(FORMS.get(setting.name, ".*"), value, re.DOTALL))
+    least = MINIMUM.get(setting.name, 0)
+    return value is None or is_bool or least <= value <= MAX_NUMBER

@@ -82,9 +82,6 @@ class Study:
         self.tables = self.results.tables
         self._encoders: dict[str, Model] = {}
 
-    def __repr__(self) -> str:
-        return f"<Study {self.results.name} of {self.settings.model}>"
-
     @property
     def title(self) -> str:
         """The run, its model's size and weights, and the norm lens, for subtitles of figures."""
@@ -93,13 +90,12 @@ class Study:
         model = self.results.facts["model"]
         titles = {"minilm": "MiniLM", "mpnet": "MPNet", "smollm2": "SmolLM2-135M"}
         name = run_name(self.settings)
-        parts = [
-            titles.get(name, name),
-            f"{model['layers']} layers of {model['heads']} heads",
-            WEIGHTS_NOTES.get(self.settings.model, ""),
-            "norm lens" if self.settings.lens == "norm" else "",
-        ]
-        return ", ".join(filter(None, parts))
+        parts = [titles.get(name, name), f"{model['layers']} layers of {model['heads']} heads"]
+        if self.settings.model in WEIGHTS_NOTES:
+            parts.append(WEIGHTS_NOTES[self.settings.model])
+        if self.settings.lens == "norm":
+            parts.append("norm lens")
+        return ", ".join(parts)
 
     def model_key(self, name: str = "trained") -> dict[str, Any]:
         """Compute what decides the maps of a model or control, without reading its weights.
@@ -195,13 +191,7 @@ class Study:
         self.results.facts["special_tokens"] = model.special_tokens
 
     def _open(
-        self,
-        model: str,
-        corpus: Corpus,
-        *,
-        role: str = "",
-        stream: bool = False,
-        **options: Any,
+        self, model: str, corpus: Corpus, *, role: str = "", stream: bool = False, **options: Any
     ) -> Store:
         """Open the store of a model's maps over a corpus, after computing those it lacks.
 
@@ -319,14 +309,9 @@ class Study:
             At the level ``word``; records have words, heads and relations (or pairs), split, source
             and tags.
         """
-        return self._open(
-            model,
-            self.treebank_corpus(),
-            role="pairs" if self.settings.pairs else "treebank",
-            stream=stream,
-            level="word",
-            hidden=model in self.models,
-        )
+        role = "pairs" if self.settings.pairs else "treebank"
+        options = {"role": role, "stream": stream, "level": "word", "hidden": model in self.models}
+        return self._open(model, self.treebank_corpus(), **options)
 
     def shuffled_store(self) -> Store:
         """Extract the model's maps over the treebank with the words of each sentence shuffled.
@@ -372,13 +357,14 @@ class Study:
         Store
             That of the treebank, or that of the segments if there are no parses.
         """
+        settings = self.settings
+        if settings.treebank or settings.pairs or settings.parser:
+            return self.treebank_store(stream=stream)
         try:
             return self.treebank_store(stream=stream)
         except (ModelError, StoreError):
             raise
         except InputError:  # the text is too short, no prose, or not of the parser's language
-            if self.settings.treebank or self.settings.pairs or self.settings.parser:
-                raise
             return self.segment_store(stream=stream)
 
     @cached_property
@@ -414,8 +400,8 @@ class Study:
     def has_parses(self) -> bool:
         """Whether there are annotated sentences, or a parser of the text's language."""
         settings = self.settings
-        has_sentences = settings.treebank or settings.pairs
-        return bool(has_sentences or settings.parser or self.language == ENGLISH)
+        has_sentences = bool(settings.treebank or settings.pairs or settings.parser)
+        return has_sentences or self.language == ENGLISH
 
     def missing_note(self, setting: str) -> str:
         """Say why a run has no word vectors, or no coreference documents.
@@ -451,16 +437,12 @@ class Study:
         stores : sequence of Store
             The stores of the run.
         """
-        used: dict[str, str] = {}
+        used = {}
         for store in stores:
             for unit, (n_used, n_read) in store.used.items():
                 used[unit] = f"{n_used:,} of {n_read:,}"
-        self.results.facts |= {
-            "used": used,
-            "language": self.language,
-            "objective": self.encoder.objective,
-            "notes": self.notes,
-        }
+        facts = {"language": self.language, "objective": self.encoder.objective}
+        self.results.facts |= {**facts, "used": used, "notes": self.notes}
         with self.results.edited_record():
             pass  # facts go into every record that is written
 

@@ -24,10 +24,9 @@ def test_an_installed_copy_says_where_the_notebooks_are_and_keeps_its_own_apart(
     options = {"cwd": tmp_path, "env": outside, "capture_output": True, "text": True}
     before = sorted(tmp_path.rglob("*"))
     done = subprocess.run([sys.executable, "-m", "helpers", "run"], **options)
-    assert done.returncode == 2 and done.stderr.count("\n") == 1
-    assert "an installed copy has no notebooks; run them from a checkout" in done.stderr
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "checkout" in done.stderr
     assert sorted(tmp_path.rglob("*")) == before
     code = "from helpers.files import *; print(cache_root(), figures_dir('a'), build_dir('a'))"
-    cache, figures, build = subprocess.run([sys.executable, "-c", code], **options).stdout.split()
-    assert cache == str(tmp_path / ".cache" / "attention-notebooks")
-    assert figures == str(tmp_path / "figures" / "a") and build == str(tmp_path / "build" / "a")
+    folders = subprocess.run([sys.executable, "-c", code], **options).stdout.split()
+    expected = (".cache/attention-notebooks", "figures/a", "build/a")
+    assert folders == [str(tmp_path / folder) for folder in expected]

@@ -17,7 +17,7 @@ from helpers.data.columns import detect_format, read_trees
 from helpers.data.coreference_files import read_documents
 from helpers.data.glove import read_glove
 from helpers.data.pairs import read_pairs
-from helpers.run import check_settings, list_notebooks
+from helpers.run import check_notebooks, list_notebooks
 from helpers.settings import Settings, make_settings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -80,7 +80,7 @@ def test_every_command_line_is_one():
         options = vars(parser().parse_args(shlex.split(line, comments=True)))
         if "extended" in options:
             settings = {setting.name: options[setting.name] for setting in fields(Settings)}
-            check_settings(list_notebooks(options["only"]), make_settings(**settings))
+            check_notebooks(list_notebooks(options["only"]), make_settings(**settings))
 
 
 def example_of(language, folder, name):

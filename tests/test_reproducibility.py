@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 import pandas as pd
-import pytest
 from toy_corpora import write
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -57,94 +56,51 @@ study.save_facts([store])
 
 def start_study(folder, *arguments, hash_seed, threads):
     """Start a study in a process with a cache and a results folder of its own."""
-    environment = {
-        **os.environ,
-        "ATTENTION_CACHE": str(folder / "cache"),
-        "ATTENTION_BUILD": str(folder / "build"),
-        "OMP_NUM_THREADS": str(threads),
-        "MKL_NUM_THREADS": str(threads),
-        "OPENBLAS_NUM_THREADS": str(threads),
-        "PYTHONHASHSEED": str(hash_seed),
-    }
-    return subprocess.Popen(
-        [sys.executable, "-c", STUDY_SCRIPT, *map(str, arguments)],
-        cwd=ROOT,
-        env=environment,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed)}
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        environment[name] = str(threads)
+    for name in ("cache", "build"):
+        environment[f"ATTENTION_{name.upper()}"] = str(folder / name)
+    command = [sys.executable, "-c", STUDY_SCRIPT, *map(str, arguments)]
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
 
 
 def read_files(folder, pattern):
-    """Read the files of a folder that match a pattern, by relative path; there must be some."""
-    contents = {path.relative_to(folder): path.read_bytes() for path in folder.glob(pattern)}
-    assert contents
-    return contents
+    """Read the files of a folder that match a pattern, by relative path."""
+    return {path.relative_to(folder): path.read_bytes() for path in folder.glob(pattern)}
 
 
 def write_corpora(folder):
     """Write a text of ten different documents and vectors of its words; return the paths."""
     documents = []
     for number in range(10):
-        subject = SUBJECTS[number % 5]
-        repetition = "and then " * (number // 5)
-        lines = [f"{subject} {end} {repetition}once again." for end in ENDS]
-        documents.append("\n".join(lines))
-    words = set()
-    for line in (*SUBJECTS, *ENDS):
-        words.update(line.lower().split())
-    rows = [f"{word} {i % 3} {i % 5} {i % 7}" for i, word in enumerate(sorted(words))]
+        start = f"{SUBJECTS[number % 5]} "
+        end = f" {'and then ' * (number // 5)}once again."
+        documents.append("\n".join(start + middle + end for middle in ENDS))
+    words = sorted(set(" ".join([*SUBJECTS, *ENDS]).lower().split()))
+    rows = [f"{word} {i % 3} {i % 5} {i % 7}" for i, word in enumerate(words)]
     text = write(folder, "text.txt", "\n".join(documents))
-    vectors = write(folder, "vectors.txt", "\n".join(rows))
-    return text, vectors
+    return text, write(folder, "vectors.txt", "\n".join(rows))
 
 
-def assert_same_tables(first_folder, second_folder):
-    first = read_files(first_folder, "*/tables/*.csv")
-    second = read_files(second_folder, "*/tables/*.csv")
-    assert len(first) >= 7
-    assert first.keys() == second.keys()
-    for name in first:
-        if name.stem == "gradients":
-            pd.testing.assert_frame_equal(
-                pd.read_csv(first_folder / name),
-                pd.read_csv(second_folder / name),
-                rtol=GRADIENT_TOLERANCE,
-                atol=0,
-            )
-        else:
-            assert first[name] == second[name], name
-
-
-@pytest.fixture(scope="module")
-def folders_of_runs(tiny_folder, tmp_path_factory):
-    """Run a study twice, with another hash seed and another number of threads."""
-    root = tmp_path_factory.mktemp("reproducibility")
-    text, vectors = write_corpora(root)
-    arguments = (tiny_folder("bert"), text, vectors)
-    first = start_study(root / "first", *arguments, hash_seed=0, threads=1)
-    second = start_study(root / "second", *arguments, hash_seed=4242, threads=2)
+def test_hash_seed_and_threads_change_no_table_and_no_store(tiny_folder, tmp_path):
+    arguments = (tiny_folder("bert"), *write_corpora(tmp_path))
+    folders = [tmp_path / "first", tmp_path / "second"]
+    first = start_study(folders[0], *arguments, hash_seed=0, threads=1)
+    second = start_study(folders[1], *arguments, hash_seed=4242, threads=2)
     for process in (first, second):
         _, errors = process.communicate(timeout=300)
         assert process.returncode == 0, errors
-    return root / "first", root / "second"
-
-
-def test_hash_seed_and_threads_change_no_table(folders_of_runs):
-    first, second = folders_of_runs
-    assert_same_tables(first / "build", second / "build")
-
-
-def test_hash_seed_and_threads_change_no_store(folders_of_runs):
-    first, second = folders_of_runs
-    assert read_files(first / "cache", "*--*/*") == read_files(second / "cache", "*--*/*")
-
-
-def test_run_json_has_settings_weights_versions_and_commit(folders_of_runs):
-    for folder in folders_of_runs:
-        run = json.loads((folder / "build/tiny/run.json").read_text())
-        assert run["settings"]["seed"] == 0
-        assert run["settings"]["segments"] == 8
-        assert run["model"]["weights_sha256"]
-        assert run["versions"]["torch"]
-        assert "commit" in run
+    tables, others = (read_files(folder / "build", "*/tables/*.csv") for folder in folders)
+    assert len(tables) >= 7 and tables.keys() == others.keys()
+    for name in tables:
+        if name.stem == "gradients":
+            pair = [pd.read_csv(folder / "build" / name) for folder in folders]
+            pd.testing.assert_frame_equal(*pair, rtol=GRADIENT_TOLERANCE, atol=0)
+        else:
+            assert tables[name] == others[name], name
+    stores, others = (read_files(folder / "cache", "*--*/*") for folder in folders)
+    assert len(stores) > 9 and stores == others
+    record = json.loads((folders[0] / "build/tiny/run.json").read_text())
+    assert record["settings"]["segments"] == 8 and record["model"]["weights_sha256"]
+    assert record["versions"]["torch"] and "commit" in record

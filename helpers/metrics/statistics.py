@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int, Num, Shaped
-from scipy.stats import norm, sem, t
 
 LEVEL = 0.95
 RESAMPLES = 1000
@@ -198,6 +197,8 @@ def percentiles(
     low, high
         NaN for fewer than two clusters.
     """
+    from scipy.stats import norm, t  # late: it takes a second
+
     shape = replicates.shape[1:]
     bounds = np.full((2, *shape), np.nan)
     clusters = np.broadcast_to(clusters, shape)
@@ -225,6 +226,8 @@ def with_seed_noise(estimate: Estimate, *scores: Float[np.ndarray, " _seed"]) ->
         The same value.  The half-widths of the interval over texts and of Student's intervals of
         the means over seeds are combined as of independent errors.
     """
+    from scipy.stats import sem, t  # late, as above
+
     for by_seed in scores:
         if len(by_seed) > 1:
             noise = t.ppf((1 + LEVEL) / 2, len(by_seed) - 1) * sem(by_seed)

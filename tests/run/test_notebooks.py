@@ -2,7 +2,6 @@
 
 import itertools
 import json
-from unittest import mock
 
 import pandas as pd
 import pytest
@@ -11,9 +10,8 @@ from notebook_tools import executed
 from toy_corpora import conllu, write
 
 from helpers.errors import InputError
-from helpers.run import check_settings, list_notebooks
+from helpers.run import check_notebooks, list_notebooks
 from helpers.settings import make_settings
-from helpers.viewer import view
 
 # Surface-syntactic Universal Dependencies: function words are heads, objects are comp:obj.
 SUD = (
@@ -23,9 +21,7 @@ SUD = (
 
 
 def test_a_treebank_without_the_relations_of_figure_5(tmp_path, tiny_folder, figures, monkeypatch):
-    """04 to its end on SUD's names: tables of them, and a viewer of the first sentence."""
-    view_spy = mock.Mock(wraps=view.view)
-    monkeypatch.setattr(view, "view", view_spy)
+    """04 to its end on SUD's names, and tables of them."""
     monkeypatch.setenv("ATTENTION_PROFILE", "quick")  # ten words of a relation are enough
     towns = itertools.permutations(["Rome", "Paris", "Lyon", "Bath", "York"], 2)
     sentences = []
@@ -38,10 +34,6 @@ def test_a_treebank_without_the_relations_of_figure_5(tmp_path, tiny_folder, fig
         "04", model=str(tiny_folder("bert")), treebank=str(treebank), max_tokens=48, device="cpu",
         name="sud",
     )  # fmt: skip
-    (call,) = view_spy.call_args_list
-    (store,) = call.args
-    assert "relations" in store.record(0)
-    assert not call.kwargs
     tables = figures.parent / "build" / "sud" / "tables"
     relations = pd.read_csv(tables / "dependency_heads.csv")["relation"]
     assert {"All", "subj", "comp:obj"} <= set(relations)
@@ -67,10 +59,10 @@ def test_pairs_of_any_relation_run_and_need_no_trees(tmp_path, tiny_folder, figu
     assert set(held_out["relation"]) == {"All", "repeat", "later"}
     assert held_out["nearest_accuracy"].isna().all()
     settings = make_settings(pairs=str(pairs_path))
-    check_settings(list_notebooks("00,01,04"), settings)
+    check_notebooks(list_notebooks("00,01,04"), settings)
     for number in ("05", "07", "10", "11"):
         with pytest.raises(InputError, match="--pairs"):
-            check_settings(list_notebooks(number), settings)
+            check_notebooks(list_notebooks(number), settings)
 
 
 def test_a_model_of_one_head_has_what_it_can_have(tmp_path, figures, monkeypatch):
