@@ -1,0 +1,197 @@
+"""What a head adds to tags and places: by hand, a slow reference, a planted effect and a null."""
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from helpers.data.links import read_links
+from helpers.data.visible import Visible
+from helpers.metrics.tags_and_places import (
+    MEAN,
+    ParentRule,
+    addition_table,
+    gain_table,
+    judge_additions,
+    places,
+)
+from helpers.store.store import Example
+
+RULES = pd.DataFrame(
+    {"nearest_class": ["VERB", "NOUN"], "nearest_side": ["left", "right"]}, index=["obj", "det"]
+)
+MASKS = {
+    "full": Visible(causal=False, window=None),
+    "causal": Visible(causal=True, window=None),
+    "window": Visible(causal=False, window=2),
+}
+
+
+def sentence(index, *, split, random, mask="full"):
+    """Make a sentence of random tags, trees and maps (one layer, two heads)."""
+    n = int(random.integers(4, 9))
+    tags = random.choice(["NOUN", "VERB", "DET"], n).tolist()
+    heads = [int(random.choice([other for other in range(n) if other != word])) + 1
+             for word in range(n)]  # fmt: skip
+    heads[0] = 0
+    relations = ["root", *random.choice(["obj", "det", "other"], n - 1)]
+    maps = random.dirichlet(np.ones(n), (1, 2, n)).astype(np.float16)
+    record = {
+        "words": [f"w{word}" for word in range(n)], "tags": tags, "heads": heads,
+        "relations": relations, "split": split, "source": f"article {index % 7}, paragraph 1",
+    }  # fmt: skip
+    return Example(index, maps, record, offset=0, visible=[MASKS[mask]])
+
+
+def treebank(mask="full", size=60):
+    random = np.random.default_rng(0)
+    splits = ["train", "dev"]
+    return [sentence(i, split=splits[i % 2], random=random, mask=mask) for i in range(size)]
+
+
+def test_places_of_four_words_by_hand():
+    numbers = places(["NOUN", "VERB", "NOUN", "NOUN"])
+    # From the verb: the noun before; the first noun after, next to it; the second, two away.
+    assert len({numbers[1, 0], numbers[1, 2], numbers[1, 3]}) == 3
+    # From the first noun, the last is the second noun after, three away; from the verb, two.
+    assert numbers[0, 3] != numbers[1, 3]
+    # The verb before, two words away or three, is not the same place; far words of a rank are.
+    assert numbers[2, 1] != numbers[3, 1]
+    far = places(["VERB", "DET", "DET", "DET", "NOUN", "NOUN"])
+    assert far[4, 0] == far[5, 0]
+
+
+def test_parent_rule_counts_cases_and_parents_by_hand():
+    record = {
+        "words": ["we", "see", "it"], "tags": ["PRON", "VERB", "PRON"], "heads": [2, 0, 2],
+        "relations": ["nsubj", "root", "obj"], "split": "train", "source": "a",
+    }  # fmt: skip
+    example = Example(0, np.full((1, 1, 3, 3), 1 / 3, np.float16), record, offset=0)
+    links = read_links(record)
+    log_p = ParentRule([example]).log_probabilities(example, links)
+    # "it" (obj) has two places: the verb before it is the parent (1 of 1), "we" is not (0 of 1).
+    assert np.exp(log_p[2, :2]) == pytest.approx([0.01 / 2, 1.01 / 2])
+    assert np.exp(ParentRule([]).log_probabilities(example, links)) == pytest.approx(0.001)
+
+
+def slow_place(tags, word, other):
+    step = 1 if other > word else -1
+    between = [tags[j] for j in range(word + step, other + step, step)]
+    return tags[other], step, min(between.count(tags[other]), 4), min(abs(other - word), 3)
+
+
+def words_of(record):
+    return enumerate(zip(record["heads"], record["relations"], strict=True))
+
+
+def slow_rule(examples):
+    """Count cases and parents of each place, and return the function that gives log P."""
+    cases, parents = Counter(), Counter()
+    for record in (each.record for each in examples if each.record["split"] == "train"):
+        for word, (head, relation) in words_of(record):
+            for other in set(range(len(record["words"]))) - {word}:
+                key = (relation, *slow_place(record["tags"], word, other))
+                cases[key] += 1
+                parents[key] += other == head - 1
+
+    def log_p(relation, tags, word, other):
+        key = (relation, *slow_place(tags, word, other))
+        return np.log((parents[key] + 0.01) / (cases[key] + 1) if cases[key] else 0.001)
+
+    return log_p
+
+
+def slow_answer(example, word, log_p, direction):
+    """Answer one word in every way: what the rule, the heads with it, and among a class find."""
+    record, tags = example.record, example.record["tags"]
+    head, relation = record["heads"][word] - 1, record["relations"][word]
+    others = []
+    for other in sorted(range(len(tags)), key=lambda j: (abs(j - word), j)):
+        pair = (word, other) if direction == 0 else (other, word)
+        if other != word and example.visible_keys[0][pair]:
+            weights = example.stored_attention[0, :, *pair].astype(float)
+            others.append((other, log_p(relation, tags, word, other), weights))
+    of_class = [each for each in others if tags[each[0]] == RULES["nearest_class"][relation]]
+    nothing = (-1,)
+    answer = {"counts": head in [other for other, *_ in others]}
+    answer["rule"] = max(others, key=lambda each: each[1], default=nothing)[0] == head
+    for number in (0, 1):
+        both = max(others, key=lambda e: e[1] + np.log(e[2][number] + 1e-5), default=nothing)
+        answer["with_head", number] = both[0] == head
+        most = max(of_class, key=lambda each: each[2][number], default=nothing)
+        answer["among", number] = most[0] == head
+    return answer
+
+
+def slow_answers(examples, direction):
+    log_p = slow_rule(examples)
+    rows = []
+    for example in examples:
+        for word, (_, relation) in words_of(example.record):
+            if relation in RULES.index:
+                rows.append(slow_answer(example, word, log_p, direction))
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_judge_additions_equals_a_slow_reference(mask):
+    examples = treebank(mask)
+    answers = judge_additions(examples, RULES)
+    for direction in (0, 1):
+        slow = slow_answers(examples, direction)
+        assert len(slow) == len(answers.relation) > 100
+        assert np.array_equal(answers.counts[:, direction, 0], slow["counts"])
+        assert np.array_equal(answers.rule[:, direction, 0], slow["rule"])
+        for head in (0, 1):
+            for name in ("with_head", "among"):
+                fast = getattr(answers, name)[:, direction, 0, head]
+                assert np.array_equal(fast, slow[name, head]), (name, direction, head)
+
+
+@pytest.fixture
+def few_words(monkeypatch):
+    monkeypatch.setattr("helpers.metrics.tags_and_places.TRAIN_WORDS", 10)
+    monkeypatch.setattr("helpers.metrics.tags_and_places.DEV_WORDS", 10)
+
+
+def with_maps(examples, maps_of):
+    return [replace(each, stored_attention=maps_of(each)[None].astype(np.float16))
+            for each in examples]  # fmt: skip
+
+
+def test_addition_table_finds_a_planted_head(few_words):
+    def planted(example):
+        n = len(example.record["words"])
+        maps = np.full((2, n, n), 1 / n)
+        for word, head in enumerate(example.record["heads"]):
+            if head:
+                maps[1, word] = 0.01 / n
+                maps[1, word, head - 1] = 0.99
+        return maps
+
+    table = addition_table(judge_additions(with_maps(treebank(), planted), RULES))
+    rows = table.set_index("relation")
+    assert (rows.loc[["obj", "det"], "head"] == "1-2").all()
+    assert rows.loc[MEAN, "added_low"] > 20
+    assert rows.loc[MEAN, "with_head"] > 90
+    assert rows.loc[MEAN, "added"] == pytest.approx(
+        rows.loc[["obj", "det"], "with_head"].mean() - rows.loc[["obj", "det"], "rule"].mean()
+    )
+
+
+def test_addition_table_of_uniform_attention_is_zero(few_words):
+    def uniform(example):
+        n = len(example.record["words"])
+        return np.full((2, n, n), 1 / n)
+
+    rows = addition_table(judge_additions(with_maps(treebank(), uniform), RULES))
+    assert (rows["added"] == 0).all()
+
+
+def test_gain_table_of_random_maps_has_no_gain_on_dev(few_words):
+    """The best of random heads is ahead on train, where it was chosen, and not on dev."""
+    answers = judge_additions(treebank(size=400), RULES)
+    row = gain_table(answers, answers.rule, answers.with_head).set_index("relation").loc[MEAN]
+    assert row["gain_low"] < 0 or row["gain"] < 2
