@@ -10,7 +10,7 @@ from helpers.cache import cached
 from helpers.data.records import cluster_of
 from helpers.metrics.surface import gradient_table as tabulate
 from helpers.metrics.surface import table_without_gradients
-from helpers.model.gradients import ONE_ARTICLE, choose_segments, gradient_importance
+from helpers.model.gradients import choose_segments, gradient_importance
 from helpers.model.loading import Model
 from helpers.store import CODE as STORE_CODE
 from helpers.store.store import Store
@@ -42,7 +42,12 @@ def gradient_table(
     articles = [cluster_of(record, index) for index, record in enumerate(store.records())]
     is_contrastive = encoder.objective == "contrastive"
     if is_contrastive and len(set(articles)) < 2:
-        return table_without_gradients(encoder.layers, encoder.objective, ONE_ARTICLE)
+        return table_without_gradients(
+            encoder.layers,
+            encoder.objective,
+            "The contrastive objective needs segments of at least two articles: paragraphs of the "
+            "same one are no wrong candidates. Use a longer text.",
+        )
     choose = partial(choose_segments, contrastive=is_contrastive)
     indices = choose(articles, min(count or len(articles), len(articles)))
     if limit is not None:

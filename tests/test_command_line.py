@@ -172,7 +172,7 @@ def test_run_refuses_the_name_of_another_folder_of_build(name, calls, capsys):
 @pytest.mark.parametrize("address", ["nonsense", "tcp://127.0.0.1:1", "tcp://127.0.0.1:99999"])
 def test_run_refuses_an_absent_scheduler(address, calls, capsys):
     error = fails(capsys, "run", "--only", "00", "--scheduler", address)
-    assert f"--scheduler {address}: does not answer" in error
+    assert f"the cluster at {address} does not answer" in error
     assert "tcp://HOST:8786" in error
     assert not calls
 

@@ -11,10 +11,13 @@ import hashlib
 import json
 import math
 import shutil
+import weakref
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, cast
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
@@ -87,6 +90,15 @@ def extract(encoder: Model, corpus: Corpus, *, stream: bool = False, **options: 
             list_examples(folder, encoder, corpus, inputs)
         unfinished = ComputedStore(folder, encoder)
         return unfinished if stream else fill(unfinished)
+
+
+def in_temporary_folder(make: Callable[[Path], Store]) -> Store:
+    """Make a store in a temporary folder, which is removed together with it, or after an error."""
+    with ExitStack() as cleanup:
+        temporary = TemporaryDirectory(prefix="attention-", ignore_cleanup_errors=True)
+        store = make(Path(cleanup.enter_context(temporary)))
+        weakref.finalize(store, cleanup.pop_all().close)
+    return store
 
 
 def list_examples(folder: Path, encoder: Model, corpus: Corpus, inputs: Mapping[str, Any]) -> None:
@@ -170,8 +182,7 @@ def needed_bytes(store: Store) -> int:
     missing = store.missing_shards()
     if not missing:
         return 0
-    encoder = cast("ComputedStore", store).encoder
-    width = encoder.model.config.hidden_size if store.manifest["hidden"] else 0
+    width = store.encoder.model.config.hidden_size if store.manifest["hidden"] else 0
     n_values = 0
     for number in missing:
         for record in store.records(store.indices(number)):
@@ -184,7 +195,7 @@ def needed_bytes(store: Store) -> int:
 
 def make_shard(store: Store, number: int) -> None:
     """Compute and write one shard."""
-    write_shard(store.folder, number, shard_tensors(cast("ComputedStore", store), number))
+    write_shard(store.folder, number, shard_tensors(store, number))
 
 
 def write_shard(folder: Path, number: int, tensors: Tensors) -> None:

@@ -10,7 +10,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.models.bert import modeling_bert
 
 from helpers.data.records import roles
-from helpers.errors import InputError
 from helpers.model.forward import value_pass
 from helpers.model.gradients import (
     IGNORED,
@@ -54,9 +53,9 @@ def encoder(request, exact_bert, sentence_encoder):
 
 @pytest.fixture
 def nudged(monkeypatch):
-    """Add a number to one attention weight, after the softmax and before the values.
+    """Add a number to one score before the softmax, or to one attention weight after it.
 
-    ``nudged[layer, example, head, query, key] = number``
+    ``nudged["scores" or "weights", layer, example, head, query, key] = number``
     """
     numbers = {}
 
@@ -64,10 +63,15 @@ def nudged(monkeypatch):
         scores = query @ key.transpose(-1, -2) * scaling
         if attention_mask is not None:
             scores = scores + attention_mask
-        weights = scores.softmax(dim=-1)
-        for (layer, *position), number in numbers.items():
-            if layer == module.layer_idx:
-                weights[tuple(position)] += number
+        tensors = {"scores": scores.clone()}
+        for (name, layer, *position), number in numbers.items():
+            if (name, layer) == ("scores", module.layer_idx):
+                tensors[name][tuple(position)] += number
+        tensors["weights"] = tensors["scores"].softmax(dim=-1)
+        for (name, layer, *position), number in numbers.items():
+            if (name, layer) == ("weights", module.layer_idx):
+                tensors[name][tuple(position)] += number
+        weights = tensors["weights"]
         return (weights @ value).transpose(1, 2).contiguous(), weights
 
     monkeypatch.setattr(modeling_bert, "eager_attention_forward", attend)
@@ -85,19 +89,23 @@ def finite_difference(encoder, records, nudged, position):
     return (totals[0] - totals[1]) / (2 * STEP)
 
 
-def test_objective_has_the_gradients_of_finite_differences(encoder, segments, nudged):
+@pytest.mark.parametrize("name", ["weights", "scores"])
+def test_gradients_are_those_of_finite_differences(name, encoder, segments, nudged):
     records = token_records(encoder, segments)[:3]
     losses, inputs, maps = training_losses(encoder, records, np.random.default_rng(0))
     assert losses.dtype == torch.float64 and losses.shape == (3,)
     rng = np.random.default_rng(1)
     gradients = torch.autograd.grad(losses.sum(), maps)
     for layer in range(encoder.layers):
+        by_position = gradients[layer]
+        if name == "scores":
+            by_position = score_gradients(maps[layer].detach(), by_position)
         for row, example in enumerate(inputs):
             n = len(example["input_ids"])
             head, query, key = rng.integers([encoder.heads, n, n]).tolist()
-            position = (layer, row, head, query, key)
+            position = (name, layer, row, head, query, key)
             expected = finite_difference(encoder, records, nudged, position)
-            gradient = gradients[layer][row, head, query, key].item()
+            gradient = by_position[row, head, query, key].item()
             error = ROUNDING * losses.sum().item()
             assert gradient == pytest.approx(expected, rel=1e-4, abs=error)
             # In the last layer a token that is not masked has no loss to change.
@@ -110,27 +118,26 @@ def test_importance_is_the_mean_absolute_gradient_of_each_type_of_key(encoder, s
     importance = gradient_importance(encoder, records, seed=0)
     losses, inputs, maps = training_losses(encoder, records, np.random.default_rng(0))
     np.testing.assert_allclose(importance["losses"], losses.detach())
-    signed = torch.stack(torch.autograd.grad(losses.sum(), maps))
-    gradients = signed.abs()
-    weights = torch.stack(maps).detach()
-    by_score = (weights * (signed - (weights * signed).sum(dim=-1, keepdim=True))).abs()
+    gradients = torch.stack(torch.autograd.grad(losses.sum(), maps))
     with value_pass(encoder) as run:
         norms = torch.stack(run(inputs)[1])
+    measures = {
+        "gradients": gradients.abs(),
+        "per_value": gradients.abs() / norms[:, :, :, None],
+        "per_score": score_gradients(torch.stack(maps).detach(), gradients).abs(),
+    }
     for example, (column, name) in product(range(3), enumerate(KEY_TYPES)):
-        pairs_of = {"gradients": [], "per_value": [], "per_score": []}
+        pairs_of = {measure: [] for measure in measures}
         for row in range(example, len(inputs), 3):
             ids = inputs[row]["input_ids"]
             tokens = encoder.tokenizer.convert_ids_to_tokens(ids)
             masks = roles(tokens, encoder.special_tokens).masks()
             masks["first"] = np.arange(len(tokens)) == 0
-            is_type = masks[name]
             # A masked position is neither the word that stood there nor an ordinary one.
             is_masked = np.array(inputs[row].get("masked", [False] * len(ids)))
-            keys = np.flatnonzero(is_type & ~is_masked)
-            pairs = gradients[:, row, :, : len(ids), keys]
-            pairs_of["gradients"].append(pairs.flatten(1))
-            pairs_of["per_score"].append(by_score[:, row, :, : len(ids), keys].flatten(1))
-            pairs_of["per_value"].append((pairs / norms[:, row][:, :, None, keys]).flatten(1))
+            keys = np.flatnonzero(masks[name] & ~is_masked)
+            for measure, values in measures.items():
+                pairs_of[measure].append(values[:, row, :, : len(ids), keys].flatten(1))
         for measure, pairs in pairs_of.items():
             expected = torch.cat(pairs, dim=1).mean(dim=1)  # NaN where there is no such key
             values = importance[measure][example, :, column]
@@ -192,13 +199,6 @@ def test_objective_of_paragraphs_is_the_contrastive_loss_by_hand(sentence_encode
     records = token_records(sentence_encoder, segments)
     losses, _, _ = training_losses(sentence_encoder, records, np.random.default_rng(0))
     np.testing.assert_allclose(losses.detach(), expected, rtol=1e-9)
-
-
-def test_importance_by_contrast_needs_two_articles(sentence_encoder, segments):
-    records = token_records(sentence_encoder, segments)[:2]
-    one_article = [{**record, "title": "Cats"} for record in records]
-    with pytest.raises(InputError, match="at least two articles"):
-        gradient_importance(sentence_encoder, one_article, seed=0)
 
 
 @pytest.mark.parametrize(
@@ -270,47 +270,6 @@ def test_importance_of_a_decoder_counts_visible_pairs_of_positions_that_predict(
             assert values[KEY_TYPES.index("other")] == pytest.approx(np.mean(to_others), rel=1e-4)
     vocabulary = len(encoder.tokenizer)
     np.testing.assert_allclose(importance["guesses"], np.log(vocabulary))
-
-
-# Per score
-
-
-@pytest.fixture
-def pushed(monkeypatch):
-    """Add a number to one score before the softmax: ``pushed[layer, row, head, query, key]``."""
-    numbers = {}
-
-    def attend(module, query, key, value, attention_mask, scaling, dropout=0.0, **_):
-        scores = query @ key.transpose(-1, -2) * scaling
-        if attention_mask is not None:
-            scores = scores + attention_mask
-        scores = scores.clone()
-        for (layer, *position), number in numbers.items():
-            if layer == module.layer_idx:
-                scores[tuple(position)] += number
-        weights = scores.softmax(dim=-1)
-        return (weights @ value).transpose(1, 2).contiguous(), weights
-
-    monkeypatch.setattr(modeling_bert, "eager_attention_forward", attend)
-    return numbers
-
-
-def test_score_gradients_are_those_of_finite_differences(encoder, segments, pushed):
-    records = token_records(encoder, segments)[:3]
-    losses, inputs, maps = training_losses(encoder, records, np.random.default_rng(0))
-    rng = np.random.default_rng(1)
-    gradients = torch.autograd.grad(losses.sum(), maps)
-    for layer in range(encoder.layers):
-        by_score = score_gradients(maps[layer].detach(), gradients[layer])
-        torch.testing.assert_close(by_score.sum(dim=-1), torch.zeros_like(by_score[..., 0]))
-        for row, example in enumerate(inputs):
-            n = len(example["input_ids"])
-            head, query, key = rng.integers([encoder.heads, n, n]).tolist()
-            position = (layer, row, head, query, key)
-            expected = finite_difference(encoder, records, pushed, position)
-            assert by_score[row, head, query, key].item() == pytest.approx(
-                expected, rel=1e-4, abs=ROUNDING * losses.sum().item()
-            )
 
 
 # The masking rule
