@@ -60,4 +60,5 @@ def gradient_table(
         inputs={"records": records, "seed": seed, "model": encoder.key},
         code=STORE_CODE,
     )
-    return tabulate(gradients, [articles[index] for index in indices], encoder.objective)
+    articles_of = [articles[index] for index in indices]
+    return tabulate(gradients, articles_of, encoder.objective, encoder.layer_numbers)

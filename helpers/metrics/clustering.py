@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 
-from helpers.metrics.heads import head_labels, parse_head
+from helpers.metrics.heads import LayerNumbers, head_labels, parse_head
 from helpers.metrics.reference import BROAD, FIGURE_5, paper_names
 
 # Figure 6 colours attention heads by these thresholds, which are those of the released analysis.
@@ -31,7 +31,10 @@ PERMUTATIONS_AT_ONCE = 256  # bounds the memory of the permutation test
 
 
 def distance_table(
-    distances: Float[np.ndarray, "heads heads"], layers: int, heads: int
+    distances: Float[np.ndarray, "heads heads"],
+    layers: int,
+    heads: int,
+    numbers: LayerNumbers = (),
 ) -> pd.DataFrame:
     """Label the distances between attention heads.
 
@@ -41,13 +44,15 @@ def distance_table(
         Distances in nats; heads are ordered layer by layer.
     layers, heads : int
         The number of layers, and of attention heads in each.
+    numbers : sequence of int
+        As for `heads.layer_number`.
 
     Returns
     -------
     DataFrame
         A square table, labelled ``layer-head`` on both sides.
     """
-    labels = head_labels(layers, heads)
+    labels = head_labels(layers, heads, numbers)
     return pd.DataFrame(distances, labels, labels).rename_axis(index="head")
 
 

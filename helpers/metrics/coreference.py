@@ -26,7 +26,7 @@ from helpers.data.links import NO_MENTION, Links, ordered_mentions, read_links
 from helpers.data.records import Record, cluster_of
 from helpers.errors import InputError
 from helpers.metrics import CODE
-from helpers.metrics.heads import PerHead, head_label, is_right, picked_words
+from helpers.metrics.heads import LayerNumbers, PerHead, head_label, is_right, picked_words
 from helpers.metrics.reference import HERE, paper_table2
 from helpers.metrics.statistics import Clusters, cluster_sums, divide, ratio, weighted_ratios
 from helpers.progress import progress
@@ -78,16 +78,20 @@ class AntecedentJudgements:
     chance : dict of float arrays of shape (layer, mention)
         By the set of candidates: the share of antecedents among the candidates that the mention
         sees, which is the probability that a random pick is right.
+    layer_numbers : sequence of int
+        The numbers of the layers that attend, from 1; all if there are none.
     """
 
     mentions: pd.DataFrame
     heads: Mapping[Candidates, Bool[np.ndarray, "layer head mention"]]
     sees_antecedent: Bool[np.ndarray, "layer mention"]
     chance: Mapping[Candidates, Float[np.ndarray, "layer mention"]]
+    layer_numbers: LayerNumbers = ()
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return all values as arrays; inverse of `from_arrays`."""
         arrays = {"sees_antecedent": self.sees_antecedent}
+        arrays["layer_numbers"] = np.array(self.layer_numbers, dtype=int)
         for group in ("mentions", "heads", "chance"):
             for name, values in getattr(self, group).items():
                 arrays[f"{group} {name}"] = np.array(list(values))
@@ -101,7 +105,9 @@ class AntecedentJudgements:
             group, _, name = key.partition(" ")
             groups[group][name] = values
         mentions = pd.DataFrame(groups["mentions"])
-        return cls(mentions, groups["heads"], arrays["sees_antecedent"], groups["chance"])
+        seen = arrays["sees_antecedent"]
+        numbers = arrays["layer_numbers"]
+        return cls(mentions, groups["heads"], seen, groups["chance"], numbers)
 
     def of_split(self, split: str) -> AntecedentJudgements:
         """Select the mentions of the documents of a split, "train" or "dev"."""
@@ -111,6 +117,7 @@ class AntecedentJudgements:
             heads={name: right[:, :, is_in_split] for name, right in self.heads.items()},
             sees_antecedent=self.sees_antecedent[:, is_in_split],
             chance={name: percent[:, is_in_split] for name, percent in self.chance.items()},
+            layer_numbers=self.layer_numbers,
         )
 
     def accuracy(self, candidates: Candidates = "mentions", mention_type: str = "all") -> PerHead:
@@ -283,6 +290,7 @@ def evaluate_antecedents(examples: Iterable[Example]) -> AntecedentJudgements:
         heads={name: np.concatenate(parts, axis=-1) for name, parts in heads.items()},
         sees_antecedent=np.concatenate(sees_antecedent, axis=-1),
         chance={name: np.concatenate(parts, axis=-1) for name, parts in chance.items()},
+        layer_numbers=example.layer_numbers,
     )
 
 
@@ -341,7 +349,7 @@ def coreference_table(judgements: AntecedentJudgements) -> pd.DataFrame:
             if system == HELD_OUT:
                 best = judgements.of_split("train").best_head(candidates, mention_type)
                 scored = judgements.of_split("dev")
-            row["head"] = head_label(*best)
+            row["head"] = head_label(*best, judgements.layer_numbers)
             totals, counts = scored.sums(scored.heads[candidates][best], mention_type, best[0])
             chance = scored.mean_chance(candidates, mention_type, best[0])
         row |= {"n": counts.sum(), **ratio(totals, counts).columns("accuracy")}
@@ -381,7 +389,7 @@ def coreference_held_out(judgements: AntecedentJudgements) -> pd.DataFrame:
         for mention_type in ROWS:
             chosen_type = "all" if chosen_for == ALL_MENTIONS else mention_type
             best = train.best_head(candidates, chosen_type)
-            heads[mention_type] = head_label(*best)
+            heads[mention_type] = head_label(*best, train.layer_numbers)
             lead = dev.heads[candidates][best].astype(int) - dev.mentions[rule].to_numpy()
             sums[mention_type] = dev.sums(lead, mention_type, best[0])
         for name, weights in margins.items():

@@ -141,7 +141,7 @@ def held_out_heads(counts: HeadCounts, *, minimum: int) -> pd.DataFrame:
     rows = []
     for relation in _frequent_in_both(train, dev, minimum):
         row = _score_best(train, dev, relation, minimum, column="dev_accuracy")
-        direction, layer, _ = _head_index(row)
+        direction, layer, _ = _head_index(dev, row)
         rows.append(
             {
                 **row,
@@ -240,7 +240,7 @@ def _leads_of_heads(dev: HeadCounts, held_out: pd.DataFrame) -> tuple[Clusters, 
     totals = []
     for row in held_out.to_dict("records"):
         relation = row["relation"]
-        direction, layer, head = _head_index(row)
+        direction, layer, head = _head_index(dev, row)
         is_offset = row["baseline_offset"] == OFFSETS
         at_offset = dev.offset_right[:, direction, layer, is_offset][:, 0]
         right = dev.right[:, direction, layer, head]
@@ -303,9 +303,9 @@ def _share(
     return {**share, "value_p": min(1.0, 2 * (on_fewer_side + 1) / (len(shares) + 1))}
 
 
-def _head_index(row: Mapping[str, Any]) -> tuple[int, int, int]:
-    """Read the direction, the layer and the head of a row, all from 0."""
-    return (DIRECTIONS.index(row["direction"]), *parse_head(row["head"]))
+def _head_index(counts: HeadCounts, row: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Read the direction, the layer and the head of a row as indices, all from 0."""
+    return (DIRECTIONS.index(row["direction"]), *parse_head(row["head"], counts.layer_numbers))
 
 
 def _sees_both_ways(counts: HeadCounts) -> bool:
@@ -334,7 +334,7 @@ def each_head(counts: HeadCounts, *, minimum: int) -> pd.DataFrame:
         ``layer`` and ``head`` if no relation is frequent enough; these are empty in a layer in
         which none is.
     """
-    heads = head_rows(*counts.right.shape[2:])
+    heads = head_rows(*counts.right.shape[2:], numbers=counts.layer_numbers)
     scores = _score_every_head(counts, minimum).query("relation != @ALL")
     if scores.empty:
         return heads
@@ -356,7 +356,7 @@ def _score_every_head(counts: HeadCounts, minimum: int) -> pd.DataFrame:
     """
     train = counts.of_split("train")
     dev = counts.of_split("dev")
-    heads = head_rows(*counts.right.shape[2:])
+    heads = head_rows(*counts.right.shape[2:], numbers=counts.layer_numbers)
     tables = [heads.head(0).assign(relation="", direction="")]  # without relations, no rows
     for relation in _frequent_in_both(train, dev, minimum):
         offsets = _best_offsets(train, relation)[..., None]
@@ -457,7 +457,9 @@ def _special_token_sums(example: Example, rows: pd.DataFrame) -> Float[np.ndarra
     to_answers = []
     to_special = []
     for row in rows.itertuples():
-        weights = example.stored_attention[parse_head(row.head)][words].astype(np.float32)
+        weights = example.stored_attention[parse_head(row.head, example.layer_numbers)][
+            words
+        ].astype(np.float32)
         is_asked = links.relation == row.relation
         leads_to = np.zeros((n_words, n_words), dtype=bool)  # [dependent, parent]
         leads_to[links.word[is_asked]] = links.gold[is_asked]
@@ -510,7 +512,7 @@ def _possessive_sums(
     example: Example, *, relation: str, head: str, direction: Direction
 ) -> Int[np.ndarray, " sum"]:
     """Count right picks from the 's, from the possessor, and of the word after the 's; and all."""
-    layer_and_head = parse_head(head)
+    layer_and_head = parse_head(head, example.layer_numbers)
     words = example.word_positions
     weights = example.stored_attention[layer_and_head].astype(np.float32)[words, words]
     visible = example.visible_keys[layer_and_head[0], words, words]
@@ -598,7 +600,7 @@ def _score_best(
     return {
         "relation": relation,
         "count": scored_on.visible_size(relation)[direction, layer],
-        "head": head_label(layer, head),
+        "head": head_label(layer, head, chosen_on.layer_numbers),
         "direction": DIRECTIONS[direction],
         **ratio(*scored_on.right_of_head(relation, (direction, layer, head))).columns(
             column, df=True

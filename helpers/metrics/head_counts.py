@@ -21,7 +21,7 @@ from helpers.data.links import ROOT, Links, read_links
 from helpers.data.records import cluster_of
 from helpers.errors import InputError
 from helpers.metrics import CODE
-from helpers.metrics.heads import DIRECTIONS, is_right, picked_words, sees_answer
+from helpers.metrics.heads import DIRECTIONS, LayerNumbers, is_right, picked_words, sees_answer
 from helpers.metrics.reference import ALL
 from helpers.metrics.statistics import (
     Clusters,
@@ -63,6 +63,8 @@ class HeadCounts:
     right_with_special : int array of shape (article, direction, layer, head)
         The same for all words of each article, of any split, if special tokens can be picked as
         well (footnote 2).
+    layer_numbers : sequence of int
+        The numbers of the layers that attend, from 1; all if there are none.
     """
 
     names: tuple[str, ...]
@@ -74,6 +76,7 @@ class HeadCounts:
     offset_right: UInt16[np.ndarray, "row direction layer offset"]
     right: UInt16[np.ndarray, "row direction layer head"]
     right_with_special: Int[np.ndarray, "article direction layer head"]
+    layer_numbers: LayerNumbers = ()
 
     def of_split(self, split: str) -> HeadCounts:
         """Select the rows of a split, "train" or "dev".
@@ -265,7 +268,10 @@ def count_heads(examples: Iterable[Example]) -> HeadCounts:
     columns["article"], _ = pd.factorize(columns["article"])
     columns["relation"], names = pd.factorize(columns["relation"])
     by_article = np.stack(list(with_special.values()))
-    return HeadCounts(names=tuple(names), right_with_special=by_article, **columns)
+    numbers = np.array(example.layer_numbers, dtype=int)
+    return HeadCounts(
+        names=tuple(names), right_with_special=by_article, layer_numbers=numbers, **columns
+    )
 
 
 def syntactic_heads(example: Example) -> Int[np.ndarray, " word"]:

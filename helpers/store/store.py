@@ -209,6 +209,8 @@ class Example:
         the embeddings.
     visible
         What the tokens of each layer can attend to; empty if every token sees all.
+    layer_numbers
+        The numbers of the layers, from 1; empty if all layers of the model attend.
 
     Notes
     -----
@@ -222,6 +224,7 @@ class Example:
     special_tokens: Mapping[str, str | None] = field(default_factory=dict)
     hidden: Float[np.ndarray, "state position width"] | None = None
     visible: Sequence[Visible] = ()
+    layer_numbers: Sequence[int] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -435,6 +438,7 @@ class Store:
                 special_tokens=self.special_tokens,
                 hidden=get_tensor(tensor_name("hidden", index)) if has_vectors else None,
                 visible=self.visible,
+                layer_numbers=self.layer_numbers,
             )
             for index, record in zip(indices, self.records(indices), strict=True)
         ]
