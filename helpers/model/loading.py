@@ -8,7 +8,6 @@ Weights come only from safetensors, because other formats can run code when they
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from helpers.data.text_files import file_fingerprint
 from helpers.errors import ModelError
-from helpers.files import sha256, slugify
+from helpers.files import json_digest, sha256, slugify
 from helpers.model.built_in import BUILT_IN, DEFAULT, built_in_folder
 from helpers.model.checkpoint import as_model_error, foreign_weights, weight_files
 
@@ -280,9 +279,7 @@ def _weights_identity(name: str, folder: Path) -> dict[str, str]:
         raise FileNotFoundError(f"no *.safetensors weights in {folder}")
     if name not in BUILT_IN and not Path(name).expanduser().is_dir():
         return {"revision": folder.name}
-    digest = digests[0]
-    if len(digests) > 1:
-        digest = hashlib.sha256("".join(digests).encode()).hexdigest()
+    digest = digests[0] if len(digests) == 1 else json_digest(digests)
     if name in BUILT_IN and digest != BUILT_IN[name]:
         raise ValueError(
             f"the SHA-256 of the weights in {folder} is {digest[:16]}..., expected "

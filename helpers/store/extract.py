@@ -7,7 +7,6 @@ are missing are computed.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import shutil
@@ -132,14 +131,13 @@ def write_list(
 
     ``counts`` has the numbers of dropped and changed examples when the last record has been read.
     """
-    digest = hashlib.sha256()
     n_examples = 0
-    with atomic_file(folder / EXAMPLES) as temporary, temporary.open("wb") as file:
-        for record in records:
-            line = (json.dumps(record, ensure_ascii=False) + "\n").encode()
-            file.write(line)
-            digest.update(line)
-            n_examples += 1
+    with atomic_file(folder / EXAMPLES) as temporary:
+        with temporary.open("wb") as file:
+            for record in records:
+                file.write((json.dumps(record, ensure_ascii=False) + "\n").encode())
+                n_examples += 1
+        digest = sha256(temporary)
         if n_examples == 0:
             reasons = ", ".join(f"{count} {reason}" for reason, count in counts.items())
             raise InputError(
@@ -150,7 +148,7 @@ def write_list(
     results = {
         "dtype": np.dtype(STORED).name,
         "n_examples": n_examples,
-        "examples_sha256": digest.hexdigest(),
+        "examples_sha256": digest,
         "report": dict(sorted(counts.items())),
         "shards": [],
     }
@@ -179,12 +177,9 @@ def fill(store: ComputedStore) -> Store:
 
 def needed_bytes(store: Store) -> int:
     """Compute the size in bytes of the tensors of the missing shards, headers of files excluded."""
-    missing = store.missing_shards()
-    if not missing:
-        return 0
-    width = store.encoder.model.config.hidden_size if store.manifest["hidden"] else 0
     n_values = 0
-    for number in missing:
+    for number in store.missing_shards():
+        width = store.encoder.model.config.hidden_size if store.manifest["hidden"] else 0
         for record in store.records(store.indices(number)):
             tokens = record.get("tokens")
             length = len(tokens) if tokens else record["inputs"]["groups"][-1] + 1

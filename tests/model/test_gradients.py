@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import defaultdict
 from itertools import product
 
 import numpy as np
@@ -10,6 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.models.bert import modeling_bert
 
 from helpers.data.records import roles
+from helpers.data.visible import Visible, visible_mask
 from helpers.model.forward import value_pass
 from helpers.model.gradients import (
     IGNORED,
@@ -112,12 +114,19 @@ def test_gradients_are_those_of_finite_differences(name, encoder, segments, nudg
             assert expected != 0 or layer == encoder.layers - 1
 
 
-def test_importance_is_the_mean_absolute_gradient_of_each_type_of_key(encoder, segments):
+@pytest.mark.parametrize("name", ["bert", "sentence", "gpt2", "mistral"])
+def test_importance_is_the_mean_absolute_gradient_of_visible_pairs_by_type_of_key(
+    name, exact_bert, sentence_encoder, tiny_encoder, segments
+):
     """Pairs of both paragraphs count; "per_value" divides by the size of the key's vector."""
+    encoders = {"bert": exact_bert, "sentence": sentence_encoder}
+    encoder = encoders.get(name) or tiny_encoder(name)
     records = token_records(encoder, segments)[:3]
     importance = gradient_importance(encoder, records, seed=0)
     losses, inputs, maps = training_losses(encoder, records, np.random.default_rng(0))
-    np.testing.assert_allclose(importance["losses"], losses.detach())
+    np.testing.assert_allclose(importance["losses"], losses.detach(), rtol=1e-6)
+    n_candidates = 3 if encoder.objective == "contrastive" else len(encoder.tokenizer)
+    np.testing.assert_allclose(importance["guesses"], np.log(n_candidates))
     gradients = torch.stack(torch.autograd.grad(losses.sum(), maps))
     with value_pass(encoder) as run:
         norms = torch.stack(run(inputs)[1])
@@ -126,22 +135,24 @@ def test_importance_is_the_mean_absolute_gradient_of_each_type_of_key(encoder, s
         "per_value": gradients.abs() / norms[:, :, :, None],
         "per_score": score_gradients(torch.stack(maps).detach(), gradients).abs(),
     }
-    for example, (column, name) in product(range(3), enumerate(KEY_TYPES)):
-        pairs_of = {measure: [] for measure in measures}
-        for row in range(example, len(inputs), 3):
-            ids = inputs[row]["input_ids"]
-            tokens = encoder.tokenizer.convert_ids_to_tokens(ids)
-            masks = roles(tokens, encoder.special_tokens).masks()
-            masks["first"] = np.arange(len(tokens)) == 0
-            # A masked position is neither the word that stood there nor an ordinary one.
-            is_masked = np.array(inputs[row].get("masked", [False] * len(ids)))
-            keys = np.flatnonzero(masks[name] & ~is_masked)
+    pairs_of = defaultdict(list)  # by measure, example, layer and type of key
+    for row, model_input in enumerate(inputs):
+        ids = model_input["input_ids"]
+        tokens = encoder.tokenizer.convert_ids_to_tokens(ids)
+        masks = roles(tokens, encoder.special_tokens).masks()
+        masks["first"] = np.arange(len(ids)) == 0
+        # A masked position is neither the word that stood there nor an ordinary one.
+        is_key = ~np.array(model_input.get("masked", [False] * len(ids)))
+        n_queries = len(ids) - (encoder.objective == "next-token")  # the last predicts nothing
+        for layer, role in product(range(encoder.layers), masks):
+            pairs = visible_mask(Visible(**encoder.visible[layer]), len(ids)) & masks[role] & is_key
+            pairs[n_queries:] = False
             for measure, values in measures.items():
-                pairs_of[measure].append(values[:, row, :, : len(ids), keys].flatten(1))
-        for measure, pairs in pairs_of.items():
-            expected = torch.cat(pairs, dim=1).mean(dim=1)  # NaN where there is no such key
-            values = importance[measure][example, :, column]
-            np.testing.assert_allclose(values, expected, rtol=1e-5)
+                of_row = values[layer, row, :, : len(ids), : len(ids)][:, torch.from_numpy(pairs)]
+                pairs_of[measure, row % 3, layer, role].append(of_row.flatten())
+    for (measure, example, layer, role), parts in pairs_of.items():
+        value = importance[measure][example, layer, KEY_TYPES.index(role)]
+        np.testing.assert_allclose(value, torch.cat(parts).mean(), rtol=1e-4)
 
 
 @pytest.mark.parametrize("batch_size", [1, 2])
@@ -241,35 +252,6 @@ def test_objective_of_the_next_token_is_the_loss_of_transformers(
         with torch.no_grad():
             expected = plain(ids, labels=ids).loss
         assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
-
-
-@pytest.mark.parametrize("family", ["gpt2", "mistral"])
-def test_importance_of_a_decoder_counts_visible_pairs_of_positions_that_predict(
-    family, tiny_encoder, segments
-):
-    encoder = tiny_encoder(family)
-    records = token_records(encoder, segments)[:3]
-    importance = gradient_importance(encoder, records, seed=0)
-    for example, record in enumerate(records):
-        losses, [inputs], maps = training_losses(encoder, [record], np.random.default_rng(0))
-        gradients = torch.autograd.grad(losses.sum(), maps)
-        n = len(inputs["input_ids"])
-        for layer, gradient in enumerate(gradients):
-            window = encoder.visible[layer]["window"] or n
-            to_first = []
-            to_others = []
-            for query in range(n - 1):
-                for key in range(max(0, query - window), query + 1):
-                    size = gradient[0, :, query, key].abs().mean().item()
-                    if key == 0:
-                        to_first.append(size)
-                    elif record["tokens"][key] not in (".", ","):
-                        to_others.append(size)
-            values = importance["gradients"][example, layer]
-            assert values[KEY_TYPES.index("first")] == pytest.approx(np.mean(to_first), rel=1e-4)
-            assert values[KEY_TYPES.index("other")] == pytest.approx(np.mean(to_others), rel=1e-4)
-    vocabulary = len(encoder.tokenizer)
-    np.testing.assert_allclose(importance["guesses"], np.log(vocabulary))
 
 
 # The masking rule
