@@ -33,7 +33,7 @@ from helpers.metrics.surface import SECTION_3, section_3
 from helpers.model.forward import Inputs, forward, padded
 from helpers.model.loading import Model
 from helpers.model.sites import base_transformer, softmax_calls
-from helpers.store.examples import check_errors, row_errors
+from helpers.store.examples import check_example
 
 NAME = "eager_in_blocks"  # of the attention function, in the configuration of a model
 EAGER = "eager_attention_forward"  # the name of each family's own function
@@ -139,8 +139,7 @@ def long_text_measures(encoder: Model, tokens: Sequence[str], inputs: Inputs) ->
     values: dict[str, list[PerHead]] = {name: [] for name in SECTION_3}
 
     def add(layer: int, first: int, rows: Block) -> None:
-        errors = row_errors(rows[None], has_sink=encoder.has_sink)
-        check_errors(encoder, 0, *errors.tolist(), largest_vector=0)
+        check_example(encoder, 0, rows[None])
         end = first + rows.shape[1]
         maps[:, first:end] = rows.float().numpy(force=True)
         if end == n:  # the layer is complete

@@ -9,10 +9,15 @@ import pandas as pd
 from helpers.cache import cached
 from helpers.data.records import cluster_of
 from helpers.metrics.surface import gradient_table as tabulate
-from helpers.model.gradients import ONE_ARTICLE, choose_segments, gradient_importance
+from helpers.model.gradients import choose_segments, gradient_importance
 from helpers.model.loading import Model
 from helpers.store import CODE as STORE_CODE
 from helpers.store.store import Store
+
+ONE_ARTICLE = (
+    "The contrastive objective needs segments of at least two articles: paragraphs of the same one "
+    "are no wrong candidates. Use a longer text."
+)
 
 
 def gradient_table(
@@ -44,7 +49,7 @@ def gradient_table(
     is_contrastive = encoder.objective == "contrastive"
     if is_contrastive and len(set(articles)) < 2:
         columns = {"objective": encoder.objective, "reason": ONE_ARTICLE}
-        return pd.DataFrame({"layer": range(1, encoder.layers + 1), **columns})
+        return pd.DataFrame({"layer": encoder.layer_numbers, **columns})
     choose = partial(choose_segments, contrastive=is_contrastive)
     indices = choose(articles, min(count or len(articles), len(articles)))
     if limit is not None:
@@ -57,4 +62,5 @@ def gradient_table(
         inputs={"records": records, "seed": seed, "model": encoder.key},
         code=STORE_CODE,
     )
-    return tabulate(gradients, [articles[index] for index in indices], encoder.objective)
+    articles_of = [articles[index] for index in indices]
+    return tabulate(gradients, articles_of, encoder.objective, encoder.layer_numbers)

@@ -475,13 +475,17 @@ def describe_store(store: Store) -> pd.DataFrame:
     return pd.DataFrame({"store": rows})
 
 
-def head_grid(values: Shaped[np.ndarray, "layer head"]) -> pd.DataFrame:
+def head_grid(
+    values: Shaped[np.ndarray, "layer head"], numbers: Sequence[int] = ()
+) -> pd.DataFrame:
     """Make a table of one number per attention head, with numbers of layers and heads from 1.
 
     Parameters
     ----------
     values : array of shape (layer, head)
         One number per head.
+    numbers : sequence of int
+        The numbers of the layers that attend (`Store.layer_numbers`); all if there are none.
 
     Returns
     -------
@@ -489,6 +493,6 @@ def head_grid(values: Shaped[np.ndarray, "layer head"]) -> pd.DataFrame:
         One row per layer, one column per head.
     """
     grid = pd.DataFrame(values).rename_axis(index="layer", columns="head")
-    grid.index += 1
+    grid.index = pd.Index(numbers, name="layer") if len(numbers) else grid.index + 1
     grid.columns += 1
     return grid

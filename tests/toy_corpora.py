@@ -69,6 +69,7 @@ class ListedStore(list):
     """Examples in memory, with what the probes use of a store."""
 
     key = "listed"
+    layer_numbers = ()
 
     @property
     def layers(self):

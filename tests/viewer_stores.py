@@ -67,6 +67,7 @@ class MemoryStore:
     def __post_init__(self):
         self.special_tokens = {"cls": "[CLS]", "sep": "[SEP]"}
         self.layers, self.heads = self.examples[0].stored_attention.shape[:2]
+        self.layer_numbers = list(range(1, self.layers + 1))
         self.examples = [
             replace(example, special_tokens=self.special_tokens) for example in self.examples
         ]

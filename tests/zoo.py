@@ -122,35 +122,41 @@ def amino_acids() -> PreTrainedTokenizerBase:
 
 
 def model_of(
-    classes: str, tokenizer: Callable[[], PreTrainedTokenizerBase], **settings: Any
-) -> Callable[[], Built]:
-    """Make the builder of a model with a vocabulary of its tokenizer's size.
-
-    ``classes`` names the classes of the model and of its configuration.
-    """
-    model_class, config_class = (getattr(hf, name) for name in classes.split())
+    name: str,
+    what: str,
+    model_class: str,
+    tokenizer: Callable[[], PreTrainedTokenizerBase],
+    *,
+    refusal: str = "",
+    **settings: Any,
+) -> Family:
+    """Describe a family by a class of transformers; the vocabulary has its tokenizer's size."""
 
     def build() -> Built:
         built_tokenizer = tokenizer()
-        config = config_class(vocab_size=len(built_tokenizer), **settings)
-        return model_class(config), built_tokenizer
+        built_class = getattr(hf, model_class)
+        config = built_class.config_class(vocab_size=len(built_tokenizer), **settings)
+        return built_class(config), built_tokenizer
 
-    return build
+    return Family(name, what, build, refusal)
 
 
-def with_image(classes: str, **settings: Any) -> Callable[[], Built]:
-    """Make the builder of a model of texts and images."""
-    model_class, config_class = (getattr(hf, name) for name in classes.split())
+def with_image(name: str, model_class: str, *, text: dict[str, Any], **settings: Any) -> Family:
+    """Describe a family of models of texts and images, whose text part is a decoder."""
 
     def build() -> Built:
         tokenizer = begun_byte_pairs()
-        text = {"vocab_size": len(tokenizer), **GROUPED, **settings.pop("text", {})}
-        config = config_class(text_config=text, vision_config=VISION, **settings)
-        return model_class(config), tokenizer
+        text_config = {"vocab_size": len(tokenizer), **GROUPED, **text}
+        built_class = getattr(hf, model_class)
+        config = built_class.config_class(text_config=text_config, vision_config=VISION, **settings)
+        return built_class(config), tokenizer
 
-    return build
+    return Family(name, DECODER, build)
 
 
+NO_MAPS = "no (heads, tokens, tokens) map"
+GPT_SIZES = {"n_embd": 24, "n_layer": 2, "n_head": 4, "n_positions": 96}
+EXPERTS = {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 16}
 XLM_SIZES = {"emb_dim": 24, "n_layers": 2, "n_heads": 4, "max_position_embeddings": 96}
 ZOO = [
     Family("BERT", ENCODER, tiny_models.bert),
@@ -163,397 +169,283 @@ ZOO = [
     Family("DeBERTa", ENCODER, tiny_models.deberta),
     Family("DeBERTa-v2 and v3", ENCODER, tiny_models.deberta_v2),
     Family("ModernBERT", ENCODER, tiny_models.modernbert),
-    Family(
-        "CamemBERT", ENCODER, model_of("CamembertForMaskedLM CamembertConfig", byte_pairs, **SIZES)
-    ),
-    Family(
-        "EuroBERT",
-        ENCODER,
-        model_of("EuroBertForMaskedLM EuroBertConfig", byte_pairs, pad_token_id=1, **SIZES),
-    ),
-    Family(
-        "NomicBERT", ENCODER, model_of("NomicBertForMaskedLM NomicBertConfig", word_pieces, **SIZES)
-    ),
-    Family(
-        "Jina v3",
-        ENCODER,
-        model_of("JinaEmbeddingsV3ForMaskedLM JinaEmbeddingsV3Config", byte_pairs, **SIZES),
-    ),
-    Family(
-        "RoFormer",
-        ENCODER,
-        model_of("RoFormerForMaskedLM RoFormerConfig", word_pieces, embedding_size=24, **SIZES),
-    ),
-    Family("RemBERT", ENCODER, model_of("RemBertForMaskedLM RemBertConfig", word_pieces, **SIZES)),
-    Family(
+    model_of("CamemBERT", ENCODER, "CamembertForMaskedLM", byte_pairs, **SIZES),
+    model_of("EuroBERT", ENCODER, "EuroBertForMaskedLM", byte_pairs, pad_token_id=1, **SIZES),
+    model_of("NomicBERT", ENCODER, "NomicBertForMaskedLM", word_pieces, **SIZES),
+    model_of("Jina v3", ENCODER, "JinaEmbeddingsV3ForMaskedLM", byte_pairs, **SIZES),
+    model_of("RoFormer", ENCODER, "RoFormerForMaskedLM", word_pieces, embedding_size=24, **SIZES),
+    model_of("RemBERT", ENCODER, "RemBertForMaskedLM", word_pieces, **SIZES),
+    model_of(
         "MobileBERT",
         ENCODER,
-        model_of(
-            "MobileBertForMaskedLM MobileBertConfig",
-            word_pieces,
-            embedding_size=16,
-            intra_bottleneck_size=16,
-            num_feedforward_networks=2,
-            **SIZES,
-        ),
+        "MobileBertForMaskedLM",
+        word_pieces,
+        embedding_size=16,
+        intra_bottleneck_size=16,
+        num_feedforward_networks=2,
+        **SIZES,
     ),
-    Family(
-        "LUKE",
-        ENCODER,
-        model_of("LukeForMaskedLM LukeConfig", byte_pairs, entity_vocab_size=8, **SIZES),
-    ),
-    Family(
-        "LayoutLM", ENCODER, model_of("LayoutLMForMaskedLM LayoutLMConfig", word_pieces, **SIZES)
-    ),
-    Family(
-        "BertGeneration",
-        ENCODER,
-        model_of("BertGenerationEncoder BertGenerationConfig", word_pieces, **SIZES),
-    ),
-    Family(
+    model_of("LUKE", ENCODER, "LukeForMaskedLM", byte_pairs, entity_vocab_size=8, **SIZES),
+    model_of("LayoutLM", ENCODER, "LayoutLMForMaskedLM", word_pieces, **SIZES),
+    model_of("BertGeneration", ENCODER, "BertGenerationEncoder", word_pieces, **SIZES),
+    model_of(
         "BigBird (original_full)",
         ENCODER,
-        model_of(
-            "BigBirdForMaskedLM BigBirdConfig",
-            word_pieces,
-            attention_type="original_full",
-            **SIZES,
-        ),
+        "BigBirdForMaskedLM",
+        word_pieces,
+        attention_type="original_full",
+        **SIZES,
     ),
-    Family(
-        "XLM (with tokenizer.json)",
-        ENCODER,
-        model_of("XLMWithLMHeadModel XLMConfig", word_pieces, **XLM_SIZES),
-    ),
-    Family(
+    model_of("XLM (with tokenizer.json)", ENCODER, "XLMWithLMHeadModel", word_pieces, **XLM_SIZES),
+    model_of(
         "FlauBERT (with tokenizer.json)",
         ENCODER,
-        model_of("FlaubertWithLMHeadModel FlaubertConfig", word_pieces, **XLM_SIZES),
+        "FlaubertWithLMHeadModel",
+        word_pieces,
+        **XLM_SIZES,
     ),
-    Family(
+    model_of(
         "X-MOD (with default_language)",
         ENCODER,
-        model_of(
-            "XmodForMaskedLM XmodConfig",
-            byte_pairs,
-            languages=["en_XX", "fr_XX"],
-            default_language="en_XX",
-            **SIZES,
-        ),
+        "XmodForMaskedLM",
+        byte_pairs,
+        languages=["en_XX", "fr_XX"],
+        default_language="en_XX",
+        **SIZES,
     ),
-    Family(
+    model_of(
         "ESM",
         ENCODER,
-        model_of(
-            "EsmForMaskedLM EsmConfig",
-            amino_acids,
-            pad_token_id=1,
-            mask_token_id=32,
-            position_embedding_type="rotary",
-            **SIZES,
-        ),
+        "EsmForMaskedLM",
+        amino_acids,
+        pad_token_id=1,
+        mask_token_id=32,
+        position_embedding_type="rotary",
+        **SIZES,
     ),
-    Family(
+    model_of(
         "XLNet",
         ENCODER,
-        model_of(
-            "XLNetLMHeadModel XLNetConfig",
-            words_before_special_tokens,
-            d_model=24,
-            n_layer=2,
-            n_head=4,
-            d_inner=32,
-        ),
+        "XLNetLMHeadModel",
+        words_before_special_tokens,
+        d_model=24,
+        n_layer=2,
+        n_head=4,
+        d_inner=32,
     ),
     Family("T5", ONE_SIDE, tiny_models.t5),
-    Family(
-        "T5 without a decoder", ENCODER, model_of("T5EncoderModel T5Config", pieces, **T5_SIZES)
-    ),
-    Family("mT5", ONE_SIDE, model_of("MT5ForConditionalGeneration MT5Config", pieces, **T5_SIZES)),
-    Family(
-        "UMT5", ONE_SIDE, model_of("UMT5ForConditionalGeneration UMT5Config", pieces, **T5_SIZES)
-    ),
-    Family(
+    model_of("T5 without a decoder", ENCODER, "T5EncoderModel", pieces, **T5_SIZES),
+    model_of("mT5", ONE_SIDE, "MT5ForConditionalGeneration", pieces, **T5_SIZES),
+    model_of("UMT5", ONE_SIDE, "UMT5ForConditionalGeneration", pieces, **T5_SIZES),
+    model_of(
         "ByT5",
         ONE_SIDE,
-        model_of("T5ForConditionalGeneration T5Config", hf.ByT5Tokenizer, **T5_SIZES),
-        "no fast tokenizer",
+        "T5ForConditionalGeneration",
+        hf.ByT5Tokenizer,
+        refusal="no fast tokenizer",
+        **T5_SIZES,
     ),
-    Family(
-        "BART",
-        ONE_SIDE,
-        model_of("BartForConditionalGeneration BartConfig", byte_pairs, **TWO_SIDES),
-    ),
-    Family(
-        "mBART",
-        ONE_SIDE,
-        model_of("MBartForConditionalGeneration MBartConfig", byte_pairs, **TWO_SIDES),
-    ),
-    Family(
+    model_of("BART", ONE_SIDE, "BartForConditionalGeneration", byte_pairs, **TWO_SIDES),
+    model_of("mBART", ONE_SIDE, "MBartForConditionalGeneration", byte_pairs, **TWO_SIDES),
+    model_of(
         "M2M100 and NLLB (with tokenizer.json)",
         ONE_SIDE,
-        model_of("M2M100ForConditionalGeneration M2M100Config", byte_pairs, **TWO_SIDES),
+        "M2M100ForConditionalGeneration",
+        byte_pairs,
+        **TWO_SIDES,
     ),
-    Family(
-        "Pegasus",
-        ONE_SIDE,
-        model_of("PegasusForConditionalGeneration PegasusConfig", pieces, **TWO_SIDES),
-    ),
-    Family(
+    model_of("Pegasus", ONE_SIDE, "PegasusForConditionalGeneration", pieces, **TWO_SIDES),
+    model_of(
         "Marian (with tokenizer.json)",
         ONE_SIDE,
-        model_of(
-            "MarianMTModel MarianConfig",
-            pieces,
-            pad_token_id=0,
-            decoder_start_token_id=0,
-            **TWO_SIDES,
-        ),
+        "MarianMTModel",
+        pieces,
+        pad_token_id=0,
+        decoder_start_token_id=0,
+        **TWO_SIDES,
     ),
-    Family("CLIP (text part)", DECODER, with_image("CLIPModel CLIPConfig")),
+    with_image("CLIP (text part)", "CLIPModel", text={}),
     Family("GPT-2", DECODER, tiny_models.gpt2),
-    Family("Llama", DECODER, model_of("LlamaForCausalLM LlamaConfig", begun_byte_pairs, **GROUPED)),
-    Family("Qwen2", DECODER, model_of("Qwen2ForCausalLM Qwen2Config", plain_byte_pairs, **GROUPED)),
-    Family("Qwen3", DECODER, model_of("Qwen3ForCausalLM Qwen3Config", plain_byte_pairs, **GROUPED)),
-    Family(
-        "Qwen3-MoE",
-        DECODER,
-        model_of(
-            "Qwen3MoeForCausalLM Qwen3MoeConfig",
-            plain_byte_pairs,
-            num_experts=2,
-            num_experts_per_tok=1,
-            moe_intermediate_size=16,
-            **GROUPED,
-        ),
+    model_of("Llama", DECODER, "LlamaForCausalLM", begun_byte_pairs, **GROUPED),
+    model_of("Qwen2", DECODER, "Qwen2ForCausalLM", plain_byte_pairs, **GROUPED),
+    model_of("Qwen3", DECODER, "Qwen3ForCausalLM", plain_byte_pairs, **GROUPED),
+    model_of("Qwen3-MoE", DECODER, "Qwen3MoeForCausalLM", plain_byte_pairs, **EXPERTS, **GROUPED),
+    model_of(
+        "Mistral", DECODER, "MistralForCausalLM", begun_byte_pairs, sliding_window=8, **GROUPED
     ),
-    Family(
-        "Mistral",
-        DECODER,
-        model_of("MistralForCausalLM MistralConfig", begun_byte_pairs, sliding_window=8, **GROUPED),
+    model_of(
+        "Gemma 2", DECODER, "Gemma2ForCausalLM", begun_byte_pairs, sliding_window=8, **GROUPED
     ),
-    Family(
-        "Gemma 2",
-        DECODER,
-        model_of("Gemma2ForCausalLM Gemma2Config", begun_byte_pairs, sliding_window=8, **GROUPED),
+    model_of(
+        "Gemma 3", DECODER, "Gemma3ForCausalLM", begun_byte_pairs, sliding_window=8, **GROUPED
     ),
-    Family(
-        "Gemma 3",
-        DECODER,
-        model_of(
-            "Gemma3ForCausalLM Gemma3TextConfig", begun_byte_pairs, sliding_window=8, **GROUPED
-        ),
-    ),
-    Family(
+    with_image(
         "Gemma 3 with images (text part)",
-        DECODER,
-        with_image(
-            "Gemma3ForConditionalGeneration Gemma3Config",
-            mm_tokens_per_image=4,
-            text={"sliding_window": 8},
-        ),
+        "Gemma3ForConditionalGeneration",
+        mm_tokens_per_image=4,
+        text={"sliding_window": 8},
     ),
-    Family(
+    model_of(
         "EmbeddingGemma",
         ENCODER,
-        model_of(
-            "Gemma3TextModel Gemma3TextConfig",
-            begun_byte_pairs,
-            sliding_window=8,
-            use_bidirectional_attention=True,
-            **GROUPED,
-        ),
+        "Gemma3TextModel",
+        begun_byte_pairs,
+        sliding_window=8,
+        use_bidirectional_attention=True,
+        **GROUPED,
     ),
-    Family(
-        "GPT-NeoX", DECODER, model_of("GPTNeoXForCausalLM GPTNeoXConfig", plain_byte_pairs, **SIZES)
-    ),
-    Family(
+    model_of("GPT-NeoX", DECODER, "GPTNeoXForCausalLM", plain_byte_pairs, **SIZES),
+    model_of(
         "GPT-J",
         DECODER,
-        model_of(
-            "GPTJForCausalLM GPTJConfig",
-            plain_byte_pairs,
-            n_embd=32,
-            n_layer=2,
-            n_head=4,
-            n_positions=96,
-            rotary_dim=4,
-        ),
+        "GPTJForCausalLM",
+        plain_byte_pairs,
+        rotary_dim=4,
+        **{**GPT_SIZES, "n_embd": 32},
     ),
-    Family(
+    model_of(
         "OPT",
         DECODER,
-        model_of(
-            "OPTForCausalLM OPTConfig",
-            begun_byte_pairs,
-            hidden_size=24,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            ffn_dim=32,
-            max_position_embeddings=96,
-            word_embed_proj_dim=24,
-        ),
+        "OPTForCausalLM",
+        begun_byte_pairs,
+        hidden_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        ffn_dim=32,
+        max_position_embeddings=96,
+        word_embed_proj_dim=24,
     ),
-    Family(
-        "BLOOM",
-        DECODER,
-        model_of(
-            "BloomForCausalLM BloomConfig", plain_byte_pairs, hidden_size=24, n_layer=2, n_head=4
-        ),
+    model_of(
+        "BLOOM", DECODER, "BloomForCausalLM", plain_byte_pairs, hidden_size=24, n_layer=2, n_head=4
     ),
-    Family(
-        "Falcon", DECODER, model_of("FalconForCausalLM FalconConfig", plain_byte_pairs, **SIZES)
-    ),
-    Family(
-        "Phi-3",
-        DECODER,
-        model_of("Phi3ForCausalLM Phi3Config", plain_byte_pairs, pad_token_id=0, **SIZES),
-    ),
-    Family(
-        "GPTBigCode",
-        DECODER,
-        model_of(
-            "GPTBigCodeForCausalLM GPTBigCodeConfig",
-            plain_byte_pairs,
-            n_embd=24,
-            n_layer=2,
-            n_head=4,
-            n_positions=96,
-        ),
-    ),
-    Family(
+    model_of("Falcon", DECODER, "FalconForCausalLM", plain_byte_pairs, **SIZES),
+    model_of("Phi-3", DECODER, "Phi3ForCausalLM", plain_byte_pairs, pad_token_id=0, **SIZES),
+    model_of("GPTBigCode", DECODER, "GPTBigCodeForCausalLM", plain_byte_pairs, **GPT_SIZES),
+    model_of(
         "DeepSeek-V3",
         DECODER,
-        model_of(
-            "DeepseekV3ForCausalLM DeepseekV3Config",
-            begun_byte_pairs,
-            num_key_value_heads=4,
-            q_lora_rank=8,
-            kv_lora_rank=8,
-            qk_rope_head_dim=4,
-            qk_nope_head_dim=4,
-            v_head_dim=8,
-            n_routed_experts=4,
-            num_experts_per_tok=1,
-            n_group=1,
-            topk_group=1,
-            moe_intermediate_size=16,
-            **SIZES,
-        ),
+        "DeepseekV3ForCausalLM",
+        begun_byte_pairs,
+        num_key_value_heads=4,
+        q_lora_rank=8,
+        kv_lora_rank=8,
+        qk_rope_head_dim=4,
+        qk_nope_head_dim=4,
+        v_head_dim=8,
+        n_routed_experts=4,
+        num_experts_per_tok=1,
+        n_group=1,
+        topk_group=1,
+        moe_intermediate_size=16,
+        **SIZES,
     ),
-    Family(
+    model_of(
         "ModernBERT-decoder",
         DECODER,
-        model_of(
-            "ModernBertDecoderForCausalLM ModernBertDecoderConfig",
-            byte_pairs,
-            pad_token_id=1,
-            **SIZES,
-        ),
+        "ModernBertDecoderForCausalLM",
+        byte_pairs,
+        pad_token_id=1,
+        **SIZES,
     ),
-    Family(
-        "BERT as a decoder",
-        DECODER,
-        model_of("BertLMHeadModel BertConfig", word_pieces, is_decoder=True, **SIZES),
+    model_of(
+        "BERT as a decoder", DECODER, "BertLMHeadModel", word_pieces, is_decoder=True, **SIZES
     ),
-    Family(
+    model_of(
         "GPT-OSS",
         DECODER,
-        model_of(
-            "GptOssForCausalLM GptOssConfig",
-            plain_byte_pairs,
-            num_local_experts=2,
-            num_experts_per_tok=1,
-            sliding_window=8,
-            **GROUPED,
-        ),
+        "GptOssForCausalLM",
+        plain_byte_pairs,
+        num_local_experts=2,
+        num_experts_per_tok=1,
+        sliding_window=8,
+        **GROUPED,
     ),
-    Family(
+    model_of(
         "ConvBERT",
         ENCODER,
-        model_of("ConvBertForMaskedLM ConvBertConfig", word_pieces, embedding_size=16, **SIZES),
-        "maps change with padding",
+        "ConvBertForMaskedLM",
+        word_pieces,
+        refusal="maps change with padding",
+        embedding_size=16,
+        **SIZES,
     ),
-    Family(
+    model_of(
         "BigBird (block_sparse)",
         ENCODER,
-        model_of("BigBirdForMaskedLM BigBirdConfig", word_pieces, block_size=8, **SIZES),
-        "no (heads, tokens, tokens) map",
+        "BigBirdForMaskedLM",
+        word_pieces,
+        refusal=NO_MAPS,
+        block_size=8,
+        **SIZES,
     ),
-    Family(
+    model_of(
         "Longformer",
         ENCODER,
-        model_of("LongformerForMaskedLM LongformerConfig", byte_pairs, attention_window=8, **SIZES),
-        "no (heads, tokens, tokens) map",
+        "LongformerForMaskedLM",
+        byte_pairs,
+        refusal=NO_MAPS,
+        attention_window=8,
+        **SIZES,
     ),
-    Family(
+    model_of(
         "LED",
         ONE_SIDE,
-        model_of(
-            "LEDForConditionalGeneration LEDConfig",
-            byte_pairs,
-            attention_window=8,
-            d_model=24,
-            encoder_layers=2,
-            decoder_layers=1,
-            encoder_attention_heads=4,
-            decoder_attention_heads=4,
-        ),
-        "no (heads, tokens, tokens) map",
+        "LEDForConditionalGeneration",
+        byte_pairs,
+        refusal=NO_MAPS,
+        attention_window=8,
+        d_model=24,
+        encoder_layers=2,
+        decoder_layers=1,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
     ),
-    Family("Mamba", DECODER, tiny_models.mamba, "no (heads, tokens, tokens) map"),
-    Family(
+    Family("Mamba", DECODER, tiny_models.mamba, NO_MAPS),
+    model_of(
         "FNet",
         ENCODER,
-        model_of(
-            "FNetForMaskedLM FNetConfig",
-            word_pieces,
-            hidden_size=24,
-            num_hidden_layers=2,
-            intermediate_size=32,
-        ),
-        "no (heads, tokens, tokens) map",
+        "FNetForMaskedLM",
+        word_pieces,
+        refusal=NO_MAPS,
+        hidden_size=24,
+        num_hidden_layers=2,
+        intermediate_size=32,
     ),
-    Family(
+    model_of(
         "Funnel",
         ENCODER,
-        model_of(
-            "FunnelForMaskedLM FunnelConfig",
-            word_pieces,
-            block_sizes=[1, 1],
-            d_model=24,
-            n_head=4,
-            d_head=6,
-            d_inner=32,
-        ),
-        "no (heads, tokens, tokens) map",
+        "FunnelForMaskedLM",
+        word_pieces,
+        refusal=NO_MAPS,
+        block_sizes=[1, 1],
+        d_model=24,
+        n_head=4,
+        d_head=6,
+        d_inner=32,
     ),
-    Family(
+    model_of(
         "Qwen3-Next",
         DECODER,
-        model_of(
-            "Qwen3NextForCausalLM Qwen3NextConfig",
-            plain_byte_pairs,
-            layer_types=["linear_attention", "full_attention"],
-            linear_num_key_heads=2,
-            linear_num_value_heads=2,
-            linear_key_head_dim=8,
-            linear_value_head_dim=8,
-            num_experts=2,
-            num_experts_per_tok=1,
-            moe_intermediate_size=16,
-            shared_expert_intermediate_size=16,
-            **GROUPED,
-        ),
-        "no (heads, tokens, tokens) map",
+        "Qwen3NextForCausalLM",
+        plain_byte_pairs,
+        refusal=NO_MAPS,
+        layer_types=["linear_attention", "full_attention"],
+        linear_num_key_heads=2,
+        linear_num_value_heads=2,
+        linear_key_head_dim=8,
+        linear_value_head_dim=8,
+        **EXPERTS,
+        shared_expert_intermediate_size=16,
+        **GROUPED,
     ),
-    Family(
+    model_of(
         "SqueezeBERT",
         ENCODER,
-        model_of(
-            "SqueezeBertForMaskedLM SqueezeBertConfig", word_pieces, embedding_size=24, **SIZES
-        ),
-        "not attention weights",
+        "SqueezeBertForMaskedLM",
+        word_pieces,
+        refusal="not attention weights",
+        embedding_size=24,
+        **SIZES,
     ),
     Family(
         "CANINE",
@@ -567,19 +459,17 @@ ZOO = [
         lambda: (hf.ViTModel(hf.ViTConfig(**VISION)), word_pieces()),
         "no embeddings of tokens",
     ),
-    Family(
+    model_of(
         "Whisper",
         "sound",
-        model_of(
-            "WhisperForConditionalGeneration WhisperConfig",
-            plain_byte_pairs,
-            pad_token_id=0,
-            bos_token_id=0,
-            eos_token_id=0,
-            decoder_start_token_id=0,
-            **{name: size for name, size in TWO_SIDES.items() if name != "max_position_embeddings"},
-        ),
-        "no embeddings of tokens",
+        "WhisperForConditionalGeneration",
+        plain_byte_pairs,
+        refusal="no embeddings of tokens",
+        pad_token_id=0,
+        bos_token_id=0,
+        eos_token_id=0,
+        decoder_start_token_id=0,
+        **{name: size for name, size in TWO_SIDES.items() if name != "max_position_embeddings"},
     ),
 ]
 

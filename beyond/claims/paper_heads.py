@@ -78,12 +78,12 @@ def _compare_heads(
 ) -> dict[str, object]:
     """Compare the paper's head with all heads, each in both directions."""
     in_paper = accuracy[:, *parse_head(paper_head)].max()
-    _, *best_head = np.unravel_index(accuracy.argmax(), accuracy.shape)
+    _, layer, head = np.unravel_index(accuracy.argmax(), accuracy.shape)
     return {
         "paper_head": paper_head,
         "accuracy": in_paper,
         "rank": (accuracy > in_paper).sum() + 1,
-        "best_head": head_label(*best_head),
+        "best_head": head_label(layer, head),
         "best_accuracy": accuracy.max(),
     }
 

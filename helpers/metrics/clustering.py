@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 
-from helpers.metrics.heads import head_labels, parse_head
+from helpers.metrics.heads import LayerNumbers, head_labels, parse_head
 from helpers.metrics.reference import BROAD, FIGURE_5, paper_names
 from helpers.metrics.statistics import Real
 
@@ -35,7 +35,10 @@ Labels = Int[np.ndarray, " head"]  # of the group of each head
 
 
 def distance_table(
-    distances: Float[np.ndarray, "heads heads"], layers: int, heads: int
+    distances: Float[np.ndarray, "heads heads"],
+    layers: int,
+    heads: int,
+    numbers: LayerNumbers = (),
 ) -> pd.DataFrame:
     """Label the distances between attention heads.
 
@@ -45,13 +48,15 @@ def distance_table(
         Distances in nats; heads are ordered layer by layer.
     layers, heads : int
         The number of layers, and of attention heads in each.
+    numbers : sequence of int
+        As for `heads.layer_number`.
 
     Returns
     -------
     DataFrame
         A square table, labelled ``layer-head`` on both sides.
     """
-    labels = head_labels(layers, heads)
+    labels = head_labels(layers, heads, numbers)
     return pd.DataFrame(distances, labels, labels).rename_axis(index="head")
 
 

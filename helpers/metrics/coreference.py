@@ -22,7 +22,7 @@ from jaxtyping import Bool
 from helpers.data.links import NO_MENTION, Links, ordered_mentions, read_links
 from helpers.data.records import Record
 from helpers.metrics.head_counts import HeadCounts, cached_counts, count_rows, join_rows
-from helpers.metrics.heads import head_label, is_right, picked_words
+from helpers.metrics.heads import LayerNumbers, head_label, is_right, picked_words
 from helpers.metrics.reference import HERE, paper_table2
 from helpers.metrics.statistics import Real, ratio, weighted_ratios
 from helpers.progress import progress
@@ -103,7 +103,9 @@ def count_antecedents(examples: Iterable[Example], candidates: Candidates) -> He
         If no mention has an antecedent.
     """
     parts = []
+    layer_numbers: LayerNumbers = ()
     for number, example in enumerate(examples):
+        layer_numbers = example.layer_numbers
         links, types, rules = _judge_rules(example.record)
         if not len(links.word):  # the maps of a document without antecedents are not needed
             continue
@@ -122,7 +124,7 @@ def count_antecedents(examples: Iterable[Example], candidates: Candidates) -> He
         right = is_right(picked, links)
         in_one_direction = (counts[None], rivals[None], right[None])
         parts.append(count_rows(example.record, number, types, *in_one_direction))
-    return join_rows(parts)
+    return join_rows(parts, layer_numbers)
 
 
 def count_rules(records: Iterable[Record]) -> HeadCounts:
@@ -138,7 +140,7 @@ def count_rules(records: Iterable[Record]) -> HeadCounts:
         all_count = np.ones_like(right[:, :, 0])
         no_rivals = right[:, :, :0]
         parts.append(count_rows(record, number, types, all_count, no_rivals, right))
-    return join_rows(parts)
+    return join_rows(parts, ())
 
 
 def _judge_rules(
@@ -229,7 +231,7 @@ def coreference_table(heads: Mapping[Candidates, HeadCounts], rules: HeadCounts)
             counts = counts.of_split("dev")
         else:
             continue
-        row = {"system": system, "head": head_label(*best)}
+        row = {"system": system, "head": head_label(*best, counts.layer_numbers)}
         row |= {"candidates": candidates, "type": mention_type}
         row |= _accuracy(counts, mention_type, best)
         rows.append(row | {"chance": counts.rival_accuracy(mention_type)[0, best[0], -1]})
@@ -273,7 +275,11 @@ def coreference_held_out(heads: Mapping[Candidates, HeadCounts]) -> pd.DataFrame
             sums = [dev.leads_of_head(mention_type, (0, *best), index) for mention_type in weights]
             leads, total = np.array(sums).transpose(1, 2, 0)  # each [document, type]
             margin = weighted_ratios(leads, total, list(weights.values()))
-            row = {"candidates": candidates, "head": head_label(*best), "type": name}
+            row = {
+                "candidates": candidates,
+                "head": head_label(*best, counts.layer_numbers),
+                "type": name,
+            }
             row |= {"against": rule, "n": total.sum(axis=0).max()}
             rows.append(row | margin.columns("margin", df=True))
     return pd.DataFrame(rows, columns=HELD_OUT_COLUMNS)

@@ -119,7 +119,7 @@ def _best_heads(train: HeadCounts, dev: HeadCounts, minimum: int) -> pd.DataFram
         accuracy = ratio(*dev.right_of_head(relation, best))
         row = {
             "relation": relation,
-            "head": head_label(layer, head),
+            "head": head_label(layer, head, dev.layer_numbers),
             "direction": DIRECTIONS[direction],
             "train_accuracy": train_accuracy[best],
             "train_count": train.visible_size(relation)[direction, layer],
@@ -163,7 +163,7 @@ def score_every_head(counts: HeadCounts, *, minimum: int) -> pd.DataFrame:
     """
     train = counts.of_split("train")
     dev = counts.of_split("dev")
-    heads = head_rows(*counts.right.shape[2:])
+    heads = head_rows(*counts.right.shape[2:], numbers=counts.layer_numbers)
     tables = [heads.head(0).assign(relation="", direction="")]  # without relations, no rows
     for relation in _frequent_in_both(train, dev, minimum):
         offsets = _best_offsets(train, relation)[..., None]
@@ -199,7 +199,7 @@ def each_head(counts: HeadCounts, *, minimum: int) -> pd.DataFrame:
         ``layer`` and ``head`` if no relation is frequent enough; these are empty in a layer in
         which none is.
     """
-    heads = head_rows(*counts.right.shape[2:])
+    heads = head_rows(*counts.right.shape[2:], numbers=counts.layer_numbers)
     scores = score_every_head(counts, minimum=minimum).query("relation != @ALL")
     if scores.empty:
         return heads
@@ -240,7 +240,7 @@ def relation_summary(counts: HeadCounts, held_out: pd.DataFrame) -> pd.DataFrame
     train = counts.of_split("train")
     dev = counts.of_split("dev")
     offsets = np.searchsorted(OFFSETS, single["baseline_offset"])
-    heads = head_indices(single).T.tolist()
+    heads = head_indices(single, counts.layer_numbers).T.tolist()
     chosen = zip(single["relation"], heads, offsets, strict=True)
     sums = [dev.leads_of_head(*relation_head_offset) for relation_head_offset in chosen]
     leads, words = np.array(sums).transpose(1, 2, 0)  # each [article, relation]

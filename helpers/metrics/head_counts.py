@@ -21,7 +21,7 @@ from helpers.data.links import ROOT, Links, read_links
 from helpers.data.records import Record, cluster_of
 from helpers.errors import InputError
 from helpers.metrics import CODE
-from helpers.metrics.heads import DIRECTIONS, is_right, picked_words, sees_answer
+from helpers.metrics.heads import DIRECTIONS, LayerNumbers, is_right, picked_words, sees_answer
 from helpers.metrics.reference import ALL
 from helpers.metrics.statistics import Clusters, Whole, cluster_sums, divide
 from helpers.store.store import Example, Store
@@ -57,6 +57,8 @@ class HeadCounts:
         rules for coreference.
     right : int array of shape (row, direction, layer, head)
         Number of words whose syntactic head the attention head picks.
+    layer_numbers : sequence of int
+        The numbers of the layers that attend, from 1; all if there are none.
     """
 
     names: tuple[str, ...]
@@ -67,6 +69,7 @@ class HeadCounts:
     visible_total: UInt16[np.ndarray, "row direction layer"]
     rival_right: Num[np.ndarray, "row direction layer rival"]
     right: UInt16[np.ndarray, "row direction layer head"]
+    layer_numbers: LayerNumbers = ()
 
     def of_split(self, split: str) -> HeadCounts:
         """Select the rows of a split, "train" or "dev".
@@ -240,7 +243,9 @@ def count_heads(examples: Iterable[Example], *, special_tokens: bool = False) ->
         If no text has syntactic heads or pairs.
     """
     parts = []
+    layer_numbers: LayerNumbers = ()
     for number, example in enumerate(examples):
+        layer_numbers = example.layer_numbers
         if "words" not in example.record:  # a text of tokens has no annotation
             continue
         links = read_links(example.record)
@@ -258,7 +263,7 @@ def count_heads(examples: Iterable[Example], *, special_tokens: bool = False) ->
         rows = {ALL: np.ones(len(links.relation), bool)}
         rows |= {name: links.relation == name for name in np.unique(links.relation)}
         parts.append(count_rows(example.record, number, rows, counts, at_offset, np.array(right)))
-    return join_rows(parts)
+    return join_rows(parts, layer_numbers)
 
 
 def count_rows(
@@ -287,7 +292,7 @@ def count_rows(
     return columns
 
 
-def join_rows(parts: Sequence[Mapping[str, Any]]) -> HeadCounts:
+def join_rows(parts: Sequence[Mapping[str, Any]], layer_numbers: LayerNumbers) -> HeadCounts:
     """Join the labelled rows of all texts.
 
     Raises
@@ -304,7 +309,8 @@ def join_rows(parts: Sequence[Mapping[str, Any]]) -> HeadCounts:
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     columns["article"], _ = pd.factorize(columns["article"])
     columns["relation"], names = pd.factorize(columns["relation"])
-    return HeadCounts(names=tuple(names), **columns)
+    numbers = np.array(layer_numbers, dtype=int)
+    return HeadCounts(names=tuple(names), layer_numbers=numbers, **columns)
 
 
 def links_that_count(example: Example, links: Links) -> Bool[np.ndarray, "direction layer link"]:

@@ -125,5 +125,5 @@ def distances(store: Store) -> tuple[pd.DataFrame, pd.DataFrame]:
         return {"all": of_tokens / len(indices), "words": of_words / n_with_words}
 
     means = cached("section-6", compute, inputs={"store": store.key}, code=CODE)
-    shape = (store.layers, store.heads)
-    return distance_table(means["all"], *shape), distance_table(means["words"], *shape)
+    labels = (store.layers, store.heads, store.layer_numbers)
+    return distance_table(means["all"], *labels), distance_table(means["words"], *labels)

@@ -9,6 +9,7 @@ none has any.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import numpy as np
@@ -19,67 +20,85 @@ from helpers.data.links import Links
 from helpers.metrics.statistics import Whole
 
 PerHead = Float[np.ndarray, "layer head"]
+LayerNumbers = Sequence[int] | Int[np.ndarray, "_"]  # from 1, of the layers that attend
 Direction = Literal["dependent attends to head", "head attends to dependent"]
 
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 
-def head_label(layer: Whole, head: Whole) -> str:
+def layer_number(layer: Whole, numbers: LayerNumbers = ()) -> Whole:
+    """Return the number, from 1, of a layer whose array index is ``layer``.
+
+    ``numbers`` are those of the layers that attend (`Store.layer_numbers`), which have maps; all
+    layers do if there are none.
+    """
+    return int(numbers[int(layer)]) if len(numbers) else layer + 1
+
+
+def head_label(layer: Whole, head: Whole, numbers: LayerNumbers = ()) -> str:
     """Format the label of a head.
 
     Parameters
     ----------
     layer, head : int
         Array indices, both from 0.
+    numbers : sequence of int
+        As for `layer_number`.
 
     Returns
     -------
     str
         ``layer-head``, both from 1: ``head_label(7, 9)`` is "8-10".
     """
-    return f"{layer + 1}-{head + 1}"
+    return f"{layer_number(layer, numbers)}-{head + 1}"
 
 
-def head_labels(layers: int, heads: int) -> list[str]:
+def head_labels(layers: int, heads: int, numbers: LayerNumbers = ()) -> list[str]:
     """List the labels of a model's heads, layer by layer (the order of flattened maps).
 
     Parameters
     ----------
     layers, heads : int
         Number of layers, and of heads in each.
+    numbers : sequence of int
+        As for `layer_number`.
 
     Returns
     -------
     list of str
         ``layers * heads`` labels.
     """
-    return [head_label(layer, head) for layer, head in np.ndindex(layers, heads)]
+    return [head_label(layer, head, numbers) for layer, head in np.ndindex(layers, heads)]
 
 
-def parse_head(label: str) -> tuple[int, int]:
+def parse_head(label: str, numbers: LayerNumbers = ()) -> tuple[int, int]:
     """Read the label of a head.
 
     Parameters
     ----------
     label : str
         ``layer-head``, both from 1.
+    numbers : sequence of int
+        As for `layer_number`.
 
     Returns
     -------
     layer, head : int
         Array indices, both from 0: ``parse_head("8-10")`` is (7, 9).
     """
-    layer, head = label.split("-")
-    return int(layer) - 1, int(head) - 1
+    number, head = map(int, label.split("-"))
+    return (list(numbers).index(number) if len(numbers) else number - 1), head - 1
 
 
-def head_indices(table: pd.DataFrame) -> Int[np.ndarray, "3 row"]:
+def head_indices(table: pd.DataFrame, numbers: LayerNumbers = ()) -> Int[np.ndarray, "3 row"]:
     """Read the heads of a table of relations.
 
     Parameters
     ----------
     table : DataFrame
         Columns ``head`` (a label) and ``direction``, one of `DIRECTIONS`.
+    numbers : sequence of int
+        As for `layer_number`.
 
     Returns
     -------
@@ -87,17 +106,26 @@ def head_indices(table: pd.DataFrame) -> Int[np.ndarray, "3 row"]:
         The direction, the layer and the head of each row, all from 0.
     """
     rows = zip(table["direction"], table["head"], strict=True)
-    indices = [(DIRECTIONS.index(direction), *parse_head(label)) for direction, label in rows]
+    indices = [
+        (DIRECTIONS.index(direction), *parse_head(label, numbers)) for direction, label in rows
+    ]
     return np.array(indices, int).reshape(-1, 3).T
 
 
-def head_rows(layers: int, heads: int, **columns: Shaped[np.ndarray, "layer head"]) -> pd.DataFrame:
+def head_rows(
+    layers: int,
+    heads: int,
+    numbers: LayerNumbers = (),
+    **columns: Shaped[np.ndarray, "layer head"],
+) -> pd.DataFrame:
     """Make a table with a row for each head, in the order of `head_labels`.
 
     Parameters
     ----------
     layers, heads : int
         Number of layers, and of heads in each.
+    numbers : sequence of int
+        As for `layer_number`.
     **columns : array of shape (layer, head)
         One value for each head, by the name of its column.
 
@@ -106,8 +134,9 @@ def head_rows(layers: int, heads: int, **columns: Shaped[np.ndarray, "layer head
     DataFrame
         Columns ``layer`` and ``head`` (from 1), then ``columns``.
     """
-    layer, head = np.indices((layers, heads)).reshape(2, -1) + 1
-    table = pd.DataFrame({"layer": layer, "head": head})
+    layer, head = np.indices((layers, heads)).reshape(2, -1)
+    number_of = [layer_number(index, numbers) for index in range(layers)]
+    table = pd.DataFrame({"layer": np.array(number_of)[layer], "head": head + 1})
     return table.assign(**{name: np.asarray(column).ravel() for name, column in columns.items()})
 
 

@@ -136,7 +136,7 @@ def judge_words(examples: Iterable[Example], rules: pd.DataFrame) -> pd.DataFram
 def _judge(example: Example, rules: pd.DataFrame) -> pd.DataFrame:
     """Let the head, the offset and the rule of each relation answer its links in a sentence."""
     links = read_links(example.record)
-    directions, layers, heads = head_indices(rules)
+    directions, layers, heads = head_indices(rules, example.layer_numbers)
     words = example.word_positions
     # Rows of the maps are those of dependents, whichever direction a head is read in.
     maps = rows_by_dependent(example.stored_attention[layers, heads][:, words, words], directions)
@@ -173,7 +173,7 @@ def _links_of_rows(
     example: Example, links: Links, held_out: pd.DataFrame
 ) -> Bool[np.ndarray, "row link"]:
     """Mark the links of each row's relation that count in the layer and direction of its head."""
-    directions, layers, _ = head_indices(held_out)
+    directions, layers, _ = head_indices(held_out, example.layer_numbers)
     relations = held_out["relation"].to_numpy(object)[:, None]
     is_of_relation = (links.relation == relations) | (relations == ALL)
     return links_that_count(example, links)[directions, layers] & is_of_relation

@@ -158,7 +158,7 @@ def _sums_of_sentence(example: Example, rows: pd.DataFrame) -> Float[np.ndarray,
     """
     links = read_links(example.record)
     words = example.word_positions
-    directions, *head = head_indices(rows)
+    directions, *head = head_indices(rows, example.layer_numbers)
     maps = example.stored_attention[*head][:, words].astype(np.float32)  # [row, query, key]
     row, link = np.nonzero(links.relation == rows["relation"].to_numpy(object)[:, None])
     leads_to = np.zeros(maps[:, :, words].shape, dtype=bool)  # [row, dependent, parent]

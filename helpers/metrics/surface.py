@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Shaped
 from helpers.cache import cached
 from helpers.data.records import KEY_TYPES, Roles, cluster_of, roles
 from helpers.metrics import CODE
-from helpers.metrics.heads import PerHead, head_rows
+from helpers.metrics.heads import LayerNumbers, PerHead, head_rows, layer_number
 from helpers.metrics.statistics import (
     bootstrap_intervals,
     cluster_sums,
@@ -246,11 +246,14 @@ class Sums:
         The articles, in order of their names.
     sums : array, shape (2, article, measure, layer, head)
         The sums, and the numbers of examples that had a value.
+    layer_numbers : sequence of int
+        The numbers of the layers that attend, from 1; all if there are none.
     """
 
     names: Shaped[np.ndarray, " measure"]
     articles: Shaped[np.ndarray, " article"]
     sums: Float[np.ndarray, "2 article measure layer head"]
+    layer_numbers: LayerNumbers = ()
 
     def by_article(self, name: str) -> Float[np.ndarray, "2 article layer head"]:
         """Select the sums and counts of one measure."""
@@ -306,9 +309,11 @@ def sums(store: Store) -> Sums:
         for shard in progress(shards, "section 3", unit="shard", total=store.n_shards):
             values += shard
         articles = [cluster_of(record, index) for index, record in enumerate(store.records())]
-        return vars(sum_by_article(values, articles))
+        by_article = sum_by_article(values, articles)
+        return {name: getattr(by_article, name) for name in ("names", "articles", "sums")}
 
-    return Sums(**cached("section-3", compute, inputs={"store": store.key}, code=CODE))
+    arrays = cached("section-3", compute, inputs={"store": store.key}, code=CODE)
+    return Sums(**arrays, layer_numbers=store.layer_numbers)
 
 
 def tabulated(sums: Sums, columns: Iterable[str]) -> list[str]:
@@ -341,7 +346,7 @@ def head_table(sums: Sums, columns: Iterable[str]) -> pd.DataFrame:
         if not name.startswith("uniform"):
             low, high = bootstrap_intervals(*sums.by_article(name))
             bounds |= {f"{name}_low": low, f"{name}_high": high}
-    return head_rows(*means[name].shape, **means, **bounds)
+    return head_rows(*means[name].shape, numbers=sums.layer_numbers, **means, **bounds)
 
 
 def article_table(sums: Sums) -> pd.DataFrame:
@@ -359,7 +364,7 @@ def article_table(sums: Sums) -> pd.DataFrame:
         the measures of section 3 (means over the heads of the layer).
     """
     _, counts = sums.by_article("entropy")  # [article, layer, head]
-    layers = range(1, counts.shape[1] + 1)
+    layers = [layer_number(layer, sums.layer_numbers) for layer in range(counts.shape[1])]
     index = pd.MultiIndex.from_product([sums.articles, layers], names=["article", "layer"])
     table = pd.DataFrame({"examples": counts.max(axis=2).astype(int).ravel()}, index)
     for name in tabulated(sums, BY_ARTICLE):
@@ -371,6 +376,7 @@ def gradient_table(
     importance: Mapping[str, Float[np.ndarray, "example ..."]],
     articles: Sequence[str],
     objective: str,
+    numbers: LayerNumbers = (),
 ) -> pd.DataFrame:
     """Tabulate the mean ``|dL/dA|`` of each layer by type of key (Figure 3).
 
@@ -382,6 +388,8 @@ def gradient_table(
         The article of each example.
     objective : str
         The loss that was differentiated; it becomes a column.
+    numbers : sequence of int
+        As for `heads.layer_number`.
 
     Returns
     -------
@@ -399,7 +407,7 @@ def gradient_table(
     owners, names = pd.factorize(np.asarray(articles))
     clusters = np.arange(len(names))
     columns: dict[str, Any] = {
-        "layer": np.arange(importance["gradients"].shape[1]) + 1,
+        "layer": [layer_number(i, numbers) for i in range(importance["gradients"].shape[1])],
         **dict.fromkeys(KEY_TYPES[:4]),  # in the order of Figure 3's legend
         "objective": objective,
         "loss": importance["losses"].mean(),

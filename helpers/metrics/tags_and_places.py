@@ -32,6 +32,7 @@ from helpers.data.records import cluster_of
 from helpers.metrics import CODE
 from helpers.metrics.heads import (
     DIRECTIONS,
+    LayerNumbers,
     by_dependent,
     head_label,
     head_rows,
@@ -173,6 +174,8 @@ class Additions:
         Whether the nearest word of the relation's class, on its side, is the parent.
     among : bool array of shape (link, direction, layer, head)
         Whether the word of that class with most attention is the parent.
+    layer_numbers : sequence of int
+        The numbers of the layers that attend, from 1.
     """
 
     relation: Shaped[np.ndarray, " link"]
@@ -183,6 +186,7 @@ class Additions:
     with_head: Bool[np.ndarray, "link direction layer head"]
     nearest: Bool[np.ndarray, " link"]
     among: Bool[np.ndarray, "link direction layer head"]
+    layer_numbers: LayerNumbers = ()
 
 
 def additions(store: Store, rules: pd.DataFrame) -> Additions:
@@ -214,7 +218,9 @@ def judge_additions(examples: Iterable[Example], rules: pd.DataFrame) -> Additio
     """Compute `additions`; ``rules`` has the relations as its index."""
     parent_rule = ParentRule(examples)
     parts = defaultdict(list)
+    layer_numbers: LayerNumbers = ()
     for number, example in enumerate(examples):
+        layer_numbers = example.layer_numbers
         links = read_links(example.record)
         is_asked = np.isin(links.relation, rules.index) & ~links.is_root
         links = Links(*(field[is_asked] for field in links))
@@ -227,7 +233,8 @@ def judge_additions(examples: Iterable[Example], rules: pd.DataFrame) -> Additio
         answers["article"] = np.repeat(cluster_of(example.record, number), n_links)
         for name, values in answers.items():
             parts[name].append(values)
-    return Additions(**{name: np.concatenate(values) for name, values in parts.items()})
+    columns = {name: np.concatenate(values) for name, values in parts.items()}
+    return Additions(layer_numbers=np.array(layer_numbers, dtype=int), **columns)
 
 
 def _answer(
@@ -298,7 +305,10 @@ def gain_table(
             articles,
         )
         sums.append(by_article)
-        label = {"head": head_label(layer, head), "direction": DIRECTIONS[direction]}
+        label = {
+            "head": head_label(layer, head, answers.layer_numbers),
+            "direction": DIRECTIONS[direction],
+        }
         rows.append({"relation": relation, **label, **mean_gain([by_article])})
     if rows:
         rows.append({"relation": MEAN, **mean_gain(sums)})
@@ -351,7 +361,7 @@ def class_heads(answers: Additions) -> pd.DataFrame:
         bound); and on dev, in percent, ``among`` and ``nearest``, and ``lead``, their difference,
         with a 95% bootstrap interval over articles.  Empty cells without a frequent relation.
     """
-    rows = head_rows(*answers.among.shape[2:])
+    rows = head_rows(*answers.among.shape[2:], numbers=answers.layer_numbers)
     columns = ["relation", "direction", "among", "nearest", *Estimate(0).columns("lead")]
     nearest = np.broadcast_to(answers.nearest[:, None, None], answers.counts.shape)
     relations = [name for name in train_gains(answers, nearest, answers.among) if name != "punct"]

@@ -16,8 +16,6 @@ from helpers.errors import InputError, ModelError
 from helpers.files import read_json
 
 CONFIG = "config.json"
-LFS_POINTER = b"version https://git-lfs"  # the beginning of a file that git-lfs has not loaded
-MAX_WORDS = 300  # characters of a library's error
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -34,13 +32,10 @@ def foreign_weights(folder: Path) -> set[str]:
     return named_files - {None} - {path.name for path in weight_files(folder)}
 
 
-def _lfs_pointer(folder: Path) -> str:
-    """Find weights that are a pointer of git-lfs."""
-    for path in weight_files(folder):
-        with path.open("rb") as file:
-            if file.read(len(LFS_POINTER)) == LFS_POINTER:
-                return path.name
-    return ""
+def _is_lfs_pointer(path: Path) -> bool:
+    """Tell whether git-lfs has not loaded a file."""
+    with path.open("rb") as file:
+        return file.readline().startswith(b"version https://git-lfs")
 
 
 def refusal(folder: Path, error: str) -> str:
@@ -57,7 +52,6 @@ def refusal(folder: Path, error: str) -> str:
     configs = folder.glob(f"*/{CONFIG}") if has_no_weights else ()
     inner = [path.parent for path in configs if "model_type" in read_json(path)]
     last_inner = max(inner, key=lambda path: (len(path.name), path.name), default="")
-    pointer = _lfs_pointer(folder)
     refusals = {  # the first condition that holds has the reason
         "it is a file. Use the folder that it is in.": folder.is_file(),
         "there is no such folder, and a model of the hub is named owner/name. Check the name.": (
@@ -67,8 +61,9 @@ def refusal(folder: Path, error: str) -> str:
         "https://huggingface.co, then log in with 'hf auth login', or set HF_TOKEN.": (
             "GatedRepoError" in error
         ),
-        f"{pointer} is a pointer of git-lfs, and not the weights. Run 'git lfs pull' in its "
-        "folder.": pointer,
+        "its weights are pointers of git-lfs. Run 'git lfs pull' in its folder.": any(
+            map(_is_lfs_pointer, weight_files(folder))
+        ),
         "it is a PEFT adapter, and not a whole model. Merge it with its base model by "
         "AutoPeftModel.from_pretrained(folder).merge_and_unload().save_pretrained(merged), and "
         "save the tokenizer in the same folder.": (
@@ -116,7 +111,7 @@ def as_model_error(name: str, folder: Path | None = None) -> Iterator[None]:
         raise
     except Exception as error:
         description = f"{type(error).__name__} {type(error.__cause__).__name__}: {error}"
-        words = " ".join(str(error).split())[:MAX_WORDS]
+        words = " ".join(str(error).split())[:300]
         if type(error) is not ValueError:
             words = f"{type(error).__name__}: {words}"
         reason = refusal(folder, description) if folder else ""

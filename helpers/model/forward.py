@@ -18,15 +18,16 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from tokenizers import Encoding
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from helpers.data.records import Record
 from helpers.errors import ModelError
 from helpers.model.loading import Lens, Model
-from helpers.model.sites import Outputs, Site, Weights, sites
+from helpers.model.sites import Site, Weights, sites
 
 Inputs = dict[str, Any]
 Maps = list[Weights]  # one for each layer
@@ -123,7 +124,7 @@ def to_words(
     Attention to a word is the sum over its tokens, and attention from a word is the mean over its
     tokens, so that each row still sums to 1.
     """
-    attention = attention.cpu()  # index_add_ has no fixed order elsewhere: `to_words_by_matrix`
+    attention = attention.cpu()  # index_add_ has no fixed order elsewhere
     *batch, n_tokens, _ = attention.shape
     word_of_token = torch.tensor(groups)
     counts = torch.bincount(word_of_token)
@@ -135,25 +136,12 @@ def to_words(
     return maps / counts[:, None]
 
 
-def word_matrix(word_of_token: Int[Tensor, " token"], n_words: int) -> Float[Tensor, "token word"]:
-    """Write the words of tokens as a matrix, 1 for the word of each token, on their device."""
-    return (word_of_token[:, None] == torch.arange(n_words, device=word_of_token.device)).float()
-
-
-def to_words_by_matrix(
-    attention: Float[Tensor, "*batch token token"], token_in_word: Float[Tensor, "token word"]
-) -> Float[Tensor, "*batch word word"]:
-    """Convert token maps to word maps as `to_words` does, on the device that has them."""
-    sums = token_in_word.T @ attention @ token_in_word
-    return sums / token_in_word.sum(dim=0)[:, None]
-
-
 def vectors_to_words(
     vectors: Float[Tensor, "*batch token width"], groups: Sequence[int]
 ) -> Float[Tensor, "*batch word width"]:
     """Average the vectors of each word's tokens, on the device that has them."""
     word_of_token = torch.tensor(groups, device=vectors.device)
-    token_in_word = word_matrix(word_of_token, groups[-1] + 1).to(vectors.dtype)
+    token_in_word = F.one_hot(word_of_token).to(vectors.dtype)
     return (token_in_word / token_in_word.sum(dim=0)).T @ vectors
 
 
@@ -207,55 +195,48 @@ def value_pass(encoder: Model) -> Iterator[Callable[..., tuple[Maps, Norms, Stat
     def record(_module: nn.Module, _args: tuple, output: Tensor) -> None:
         getattr(current, "projected", []).append(output)
 
-    def run(inputs: list[Inputs]) -> tuple[Maps, Norms, States]:
+    def project(inputs: list[Inputs]) -> tuple[Maps, list[Tensor], States]:
         current.projected = []
         maps, states = forward(encoder, inputs)
-        return maps, list(map(transformed_norms, layers, current.projected)), states
+        return maps, current.projected, states
 
+    def run(inputs: list[Inputs]) -> tuple[Maps, Norms, States]:
+        maps, projected, states = project(inputs)
+        return maps, list(map(transformed_norms, layers, projected)), states
+
+    with ExitStack() as hooks:
+        for module in {site.values for site in layers}:  # layers may share one
+            hooks.callback(module.register_forward_hook(record).remove)
+        _check_heads(encoder, layers, project)
+        yield run
+
+
+def _check_heads(encoder: Model, layers: Sequence[Site], project: Callable[..., Any]) -> None:
+    """Raise ModelError unless all heads output attention times the value vectors, side by side."""
     head_outputs: list[Float[Tensor, "batch token features"]] = []
 
     def keep(_module: nn.Module, args: tuple) -> None:
         head_outputs.append(args[0])
 
     with ExitStack() as hooks:
-        for module in {site.values for site in layers}:  # layers may share one
-            hooks.callback(module.register_forward_hook(record).remove)
-        with ExitStack() as output_hooks:
-            for module in {site.output for site in layers}:
-                output_hooks.callback(module.register_forward_pre_hook(keep).remove)
-            current.projected = []
-            maps, _ = forward(encoder, [dict(encoder.tokenizer("a b c"))])
-        _check_heads(encoder, layers, head_outputs, maps, current.projected)
-        yield run
-
-
-def _check_heads(
-    encoder: Model,
-    layers: Sequence[Site],
-    head_outputs: Sequence[Tensor],
-    maps: Maps,
-    projected: Sequence[Tensor],
-) -> None:
-    """Raise ModelError unless all heads output attention times the value vectors that are found."""
-    is_complete = len(projected) == len(head_outputs) == len(layers)
-    is_complete &= layers[0].heads == encoder.heads  # ConvBERT has convolutions in place of some
-    with suppress(RuntimeError):  # of shapes that do not fit
-        values = list(map(Site.value_vectors, layers, projected))
-        if is_complete and all(map(_are_weighted_sums, head_outputs, maps, values)):
+        for module in {site.output for site in layers}:
+            hooks.callback(module.register_forward_pre_hook(keep).remove)
+        maps, projected, _ = project([dict(encoder.tokenizer("a b c"))])
+    are_sums = layers[0].heads == encoder.heads  # ConvBERT has convolutions in place of some
+    with suppress(RuntimeError, ValueError):  # of shapes, or numbers of layers, that do not fit
+        for site, outputs, weights, values in zip(
+            layers, head_outputs, maps, projected, strict=True
+        ):
+            vectors = site.value_vectors(values).to(weights)
+            sums = torch.einsum("bhqk,bkhw->bqhw", weights, vectors).flatten(-2)
+            # Half precision is coarse.
+            are_sums &= bool((sums - outputs).abs().max() <= 1e-2 * outputs.abs().max())
+        if are_sums:
             return
     raise ModelError(
         f"model {encoder.name!r}: its heads do more than weigh value vectors, so --lens norm is "
         "not defined for it. Use --lens attention."
     )
-
-
-def _are_weighted_sums(
-    outputs: Float[Tensor, "batch token features"], attention: Weights, values: Outputs
-) -> bool:
-    """Check whether the heads of a layer output attention times values, side by side."""
-    sums = torch.einsum("bhqk,bkhw->bqhw", attention, values.to(attention)).flatten(-2)
-    # Half precision is coarse.
-    return bool((sums - outputs).abs().max() <= 1e-2 * outputs.abs().max())
 
 
 def check_lens(encoder: Model) -> None:
@@ -317,10 +298,9 @@ def length_batches(lengths: Sequence[int], *, budget: int) -> list[list[int]]:
     list of list of int
         Examples of equal length keep their order.
     """
-    batches = []
-    remaining = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True)
-    while remaining:
-        n_examples = max(1, budget // lengths[remaining[0]])
-        batches.append(remaining[:n_examples])
-        remaining = remaining[n_examples:]
+    batches: list[list[int]] = []
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
+        if not batches or (len(batches[-1]) + 1) * lengths[batches[-1][0]] > budget:
+            batches.append([])
+        batches[-1].append(index)
     return batches

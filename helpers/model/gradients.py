@@ -23,7 +23,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from helpers.data.records import KEY_TYPES, Record, cluster_of, evenly_spaced, roles
 from helpers.data.visible import Visible, visible_mask
-from helpers.errors import InputError, ModelError
+from helpers.errors import ModelError
 from helpers.model.forward import (
     Inputs,
     Maps,
@@ -38,14 +38,7 @@ from helpers.progress import progress
 
 Importance = dict[str, Float[np.ndarray, "example ..."]]
 
-MASKED_SHARE = 0.15
-SCALE = 20.0  # of the cosine, as in the training of the sentence-transformers models
 BATCH = 16
-LANGUAGE_MODEL_BATCH = 4  # keeps the scores of a large vocabulary small
-ONE_ARTICLE = (
-    "The contrastive objective needs segments of at least two articles: paragraphs of the same one "
-    "are no wrong candidates. Use a longer text."
-)
 IGNORED = -100  # label of a token that is not predicted: F.cross_entropy leaves it out by default
 
 
@@ -76,14 +69,12 @@ def choose_segments(articles: Sequence[str], count: int, *, contrastive: bool) -
     for segment, article in enumerate(articles):
         segments_of[article].append(segment)
     size = min(BATCH, len(segments_of), count)
-    n_batches = count // size
-    while True:
+    for n_batches in range(count // size, 0, -1):
         # An article has at most one segment in each batch.
         parts = [evenly_spaced(segments, n_batches) for segments in segments_of.values()]
         pool = list(chain.from_iterable(parts))
         if len(pool) >= size * n_batches:
             break
-        n_batches -= 1
     chosen = evenly_spaced(pool, size * n_batches)
     # Those of one article stand next to each other, and there are no more than batches.
     batches = [chosen[number::n_batches] for number in range(n_batches)]
@@ -115,13 +106,11 @@ def gradient_importance(encoder: Model, records: Sequence[Record], *, seed: int)
         ``per_value``, if the model's value vectors can be found: the same of
         ``|dL/dA[i, j]| / |f(x_j)|``.  ``losses``, shape (example,): in nats.  ``guesses``, shape
         (example,): the loss of a guess among all candidates, in nats.
-
-    Raises
-    ------
-    InputError
-        If the objective is contrastive and there is only one article.
     """
-    size = batch_size(encoder, records)
+    n_articles = len({cluster_of(record, index) for index, record in enumerate(records)})
+    # The scores of a large vocabulary need memory.
+    sizes = {"next-token": 4, "masked-lm": BATCH, "contrastive": min(BATCH, n_articles)}
+    size = sizes[encoder.objective]
     rng = np.random.default_rng(seed)
     batches = [records[start : start + size] for start in range(0, len(records), size)]
     layers: list[Site] = []  # empty if the model's value vectors cannot be found
@@ -129,28 +118,7 @@ def gradient_importance(encoder: Model, records: Sequence[Record], *, seed: int)
         layers = sites(encoder.model)
     bar = progress(batches, "gradients", unit="batch")
     parts = [_batch_importance(encoder, layers, batch, rng) for batch in bar]
-    importance = {}
-    for name in parts[0]:
-        importance[name] = np.concatenate([part[name] for part in parts])
-    return importance
-
-
-def batch_size(encoder: Model, records: Sequence[Record]) -> int:
-    """Compute the number of records in a batch.
-
-    Raises
-    ------
-    InputError
-        If the objective is contrastive and there is only one article.
-    """
-    if encoder.objective == "next-token":
-        return LANGUAGE_MODEL_BATCH
-    if encoder.objective != "contrastive":
-        return BATCH
-    n_articles = len({cluster_of(record, index) for index, record in enumerate(records)})
-    if n_articles < 2:
-        raise InputError(ONE_ARTICLE)
-    return min(BATCH, n_articles)
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _batch_importance(
@@ -291,7 +259,8 @@ def training_losses(
         mask = padded(encoder, inputs)["attention_mask"][..., None].to(states.dtype)
         vectors = (states * mask).sum(dim=1) / mask.sum(dim=1)
         first, second = F.normalize(wide(vectors), dim=-1).chunk(2)
-        scores = SCALE * first @ second.T  # of each first paragraph with each second one
+        # Of each first paragraph with each second one; the scale is that of sentence-transformers.
+        scores = 20.0 * first @ second.T
         # The cross-entropy of finding a paragraph's partner is the mean of both directions.
         partners = torch.arange(len(scores), device=scores.device)
         first_to_second = F.cross_entropy(scores, partners, reduction="none")
@@ -333,7 +302,7 @@ def mask_tokens(
         The original ids of the chosen tokens; `IGNORED` for all others.
     """
     candidates = np.flatnonzero(~np.isin(ids, encoder.special_ids))
-    chosen = rng.permutation(candidates)[: max(1, round(MASKED_SHARE * len(candidates)))]
+    chosen = rng.permutation(candidates)[: max(1, round(0.15 * len(candidates)))]
     labels = np.full_like(ids, IGNORED)
     labels[chosen] = ids[chosen]
     corrupted = ids.copy()

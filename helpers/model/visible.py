@@ -17,10 +17,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from helpers.data.visible import Visible, describe_mask
-from helpers.model.sites import LOW_SCORE, PatchSoftmax, Scores, Weights
-
-SHORT_PROBE = 16  # tokens
-LONG_PROBE = 160  # tokens, for windows that are shorter
+from helpers.model.sites import LOW_SCORE, PatchSoftmax, Scores, Weights, attending_layers
 
 
 def probe_visible(
@@ -47,13 +44,13 @@ def probe_visible(
     ValueError
         If a mask is neither full, nor causal, nor a window.
     """
-    n = min(SHORT_PROBE, max_length)
+    n = min(16, max_length)
     layers = _probe(model, ids, n)
-    declared = [declared_window(model.config, layer) for layer in range(len(layers))]
+    declared = [declared_window(model.config, number) for number in attending_layers(model)]
     # The number of a causal window counts keys.  That of another is a distance in most families,
     # and a distance plus one in some, which a long input tells.
     is_decoder = all(layer.causal for layer in layers)
-    windows = [window for window in declared if window and (window < LONG_PROBE or not is_decoder)]
+    windows = [window for window in declared if window and (window < 160 or not is_decoder)]
     if windows:
         n = min(max(windows) + 2, max_length)
         layers = _probe(model, ids, n)
@@ -63,19 +60,20 @@ def probe_visible(
     return layers
 
 
-def declared_window(config: PreTrainedConfig, layer: int) -> int | None:
-    """Read the window of a layer off the configuration; None if it names none."""
+def declared_window(config: PreTrainedConfig, number: int) -> int | None:
+    """Read the window of a layer, by its number, off the configuration; None if it names none."""
     window = getattr(config, "sliding_window", None)
     if not window or getattr(config, "use_sliding_window", True) is False:
         return None
     layer_types = getattr(config, "layer_types", None)
-    return window if not layer_types or "sliding" in layer_types[layer] else None
+    return window if not layer_types or "sliding" in layer_types[number - 1] else None
 
 
 def _probe(model: PreTrainedModel, ids: Int[Tensor, "1 token"], n: int) -> list[Visible]:
     """Describe the mask of each layer for an input of ``n`` tokens."""
     layers = []
-    for number, mask in enumerate(computed_masks(model, ids, n), 1):
+    masks = computed_masks(model, ids, n)
+    for number, mask in zip(attending_layers(model), masks, strict=True):
         visible = describe_mask(mask)
         if visible is None:
             raise ValueError(

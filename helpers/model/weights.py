@@ -35,7 +35,7 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from helpers.errors import ModelError
-from helpers.model.sites import PatchSoftmax, Scores, Weights, base_transformer
+from helpers.model.sites import PatchSoftmax, Scores, Weights, attending_layers, base_transformer
 from helpers.model.tokenizer import read_tokenizer
 from helpers.model.visible import probe_visible
 from helpers.torch_utils import torch_device
@@ -76,7 +76,7 @@ def read_encoder(
     model = model.to(target_device).eval().requires_grad_(False)  # pyright: ignore[reportArgumentType]
     ids = tokenizer("a b c", return_tensors="pt")["input_ids"].to(target_device)
     padding_id = cast("int", tokenizer.pad_token_id or 0)
-    layers, heads, has_sink = probe_maps(model, ids, padding_id=padding_id)
+    heads, has_sink = probe_maps(model, ids, padding_id=padding_id)
     visible = probe_visible(model, ids, longest_input(model, tokenizer))
     if all(layer.causal for layer in visible):
         begin_with_bos(tokenizer)
@@ -88,7 +88,7 @@ def read_encoder(
         "tokenizer": tokenizer,
         "objective": objective,
         "architecture": "".join((model.config.architectures or [])[:1]),
-        "layer_numbers": list(range(1, layers + 1)),
+        "layer_numbers": attending_layers(model),
         "heads": heads,
         "visible": [layer._asdict() for layer in visible],
         "has_sink": has_sink,
@@ -174,7 +174,7 @@ def _check_weights(
 
 def probe_maps(
     model: PreTrainedModel, ids: Int[Tensor, "1 token"], *, padding_id: int
-) -> tuple[int, int, bool]:
+) -> tuple[int, bool]:
     """Check the maps that a model returns for a short text, without and with padding.
 
     Parameters
@@ -188,8 +188,8 @@ def probe_maps(
 
     Returns
     -------
-    layers, heads : int
-        Numbers of layers, and of heads in each.
+    heads : int
+        Number of heads in each layer.
     has_sink : bool
         Whether the softmax has a learned score besides those of the keys.
 
@@ -224,7 +224,7 @@ def probe_maps(
             "its maps change with padding, so they would depend on the batch. Use a model that "
             "masks padding, such as BERT."
         )
-    return len(maps), maps[0].shape[1], has_sink
+    return maps[0].shape[1], has_sink
 
 
 @torch.inference_mode()

@@ -320,7 +320,9 @@ def head_weights(probe: Attn, data: ProbeData) -> pd.DataFrame:
     w, u = weights.reshape(shape)
     w_gain, u_gain = (weights * attention_contrast(data)).reshape(shape)
     order = np.argsort(-np.maximum(w_gain, u_gain).ravel(), kind="stable")
-    table = head_rows(*shape[1:], w=w, u=u, w_gain=w_gain, u_gain=u_gain)
+    table = head_rows(
+        *shape[1:], numbers=data.store.layer_numbers, w=w, u=u, w_gain=w_gain, u_gain=u_gain
+    )
     return table.iloc[order].reset_index(drop=True)
 
 

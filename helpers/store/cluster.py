@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from helpers.errors import InputError
-from helpers.model.loading import Model, load_model, model_key
+from helpers.model.loading import Model, load_model
 from helpers.store.store import CODE_DIGEST, Store
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT = 10  # seconds to wait for the scheduler's answer
 NO_WORKER_TIMEOUT = "300s"  # without any local worker, after which the cluster counts as lost
-KEPT = "finished shards are kept"
 
 Result = TypeVar("Result")
 
@@ -53,7 +52,7 @@ def start_cluster(workers: int, scheduler: str) -> Client:
         try:
             return Client(scheduler, timeout=CONNECT_TIMEOUT)
         except (OSError, ValueError, MemoryError) as error:  # MemoryError: a server of HTTP
-            raise _no_answer(scheduler) from error
+            raise _lost_cluster(scheduler, error) from error
     settings = {
         "distributed.scheduler.no-workers-timeout": NO_WORKER_TIMEOUT,
         # Not Dask's other variable, which makes every batch ask the system for its memory anew.
@@ -73,32 +72,24 @@ def map_shards(
 ) -> Iterator[Result]:
     """Yield ``function(store, number)`` for shards, in order.
 
-    They are computed by Dask's active client if there is one, and here if not, or if the model was
-    changed after it was loaded.  InputError if a shard's workers died again and again, or none is
-    left.
+    They are computed by Dask's active client, or here if there is none.  InputError if a shard's
+    workers died again and again, or none is left.
     """
     client = _active_client()
-    model = _how_to_load(store.encoder) if client and store.encoder else None
-    if client is None or (store.encoder and model is None):
+    if client is None:
         yield from (function(store, number) for number in numbers)
         return
     from distributed import CancelledError, KilledWorker
     from distributed.comm.core import CommClosedError
     from distributed.scheduler import NoWorkerError
 
-    task = partial(_on_worker, function, store.folder, store.manifest["code"], model)
+    task = partial(_on_worker, function, store.folder, store.encoder and _source(store.encoder))
     try:
-        futures = client.map(task, numbers, pure=False)
-        for future in futures:
+        for future in client.map(task, numbers, pure=False):
             yield future.result()
             future.release()
-    except (KilledWorker, NoWorkerError) as error:
-        raise InputError(
-            "every worker that computed a shard died, or none is left; read the reason in their "
-            f"output (too little memory, a module that they cannot import); {KEPT}"
-        ) from error
-    except (CommClosedError, CancelledError) as error:
-        raise _no_answer(client.scheduler.address) from error
+    except (KilledWorker, NoWorkerError, CommClosedError, CancelledError) as error:
+        raise _lost_cluster(client.scheduler.address, error) from error
 
 
 def _active_client() -> Any:
@@ -110,63 +101,54 @@ def _active_client() -> Any:
         return None
 
 
-def _no_answer(address: str) -> InputError:
-    """Return the error of a scheduler that does not answer."""
+def _lost_cluster(address: str, error: Exception) -> InputError:
+    """Return the error of a cluster whose scheduler or workers do not answer."""
     return InputError(
-        f"--scheduler {address}: does not answer; start it ('dask scheduler') and its workers "
-        f"and run again with its address, tcp://HOST:8786; {KEPT}"
+        f"the cluster at {address} does not answer, or every worker that computed a shard died "
+        f"({type(error).__name__}); read the reason in their output (too little memory, a module "
+        "that they cannot import), start 'dask scheduler' and workers again, and run with its "
+        "address, --scheduler tcp://HOST:8786; finished shards are kept"
     )
 
 
-def _how_to_load(encoder: Model) -> str | None:
-    """Write as JSON how a worker loads a model; None if the model was changed after loading.
-
-    The key of a model has the name of its folder, but not the path, which workers need.
-    """
+def _source(encoder: Model) -> str:
+    """Write as JSON how a worker loads a model; the model's key has no path of its folder."""
     folder = Path(encoder.name).expanduser()
-    name = str(folder.resolve()) if folder.is_dir() else encoder.name
-    options: dict[str, Any] = {
-        option: encoder.key.get(option) for option in ("revision", "dtype", "random_init")
-    }
-    key = dict(encoder.key)
-    matched_to = key.pop("matched to", None)
-    if key != model_key(name, **options):
-        return None
-    options |= {"name": name, "device": encoder.model.device.type}
-    return json.dumps([options, encoder.temperatures, matched_to])
+    options = {name: encoder.key.get(name) for name in ("revision", "dtype", "random_init")}
+    options["name"] = str(folder.resolve()) if folder.is_dir() else encoder.name
+    options["device"] = encoder.model.device.type
+    return json.dumps([options, encoder.temperatures, encoder.key.get("matched to")])
 
 
 def _on_worker(
-    function: Callable[[Store, int], Result],
-    folder: Path,
-    code: str,
-    model: str | None,
-    number: int,
+    function: Callable[[Store, int], Result], folder: Path, source: str | None, number: int
 ) -> Result:
-    """Apply a function to one shard in a worker."""
-    return function(_opened(folder, code, model), number)
+    """Apply a function to one shard in a worker; ``source`` says how to load the model."""
+    return function(_opened(folder, source), number)
 
 
 @lru_cache(maxsize=2)
-def _opened(folder: Path, code: str, model: str | None) -> Store:
-    """Open a store and load its model; InputError if a worker lacks one, or has other code."""
+def _opened(folder: Path, source: str | None) -> Store:
+    """Open a store in a worker, with its model if it has one.
+
+    InputError if the worker does not find the store, or has other code or another model.
+    """
     from helpers.store.examples import ComputedStore  # imports torch
 
-    encoder = None
-    if model:
-        options, temperatures, matched_to = json.loads(model)
-        encoder = _load_encoder(**options)
-        if temperatures:
-            encoder = encoder.with_temperatures(temperatures, matched_to)
-    if folder.is_dir() and code == CODE_DIGEST:
-        store = ComputedStore(folder, encoder) if encoder else Store(folder)
-        if encoder is None or encoder.key == store.manifest["model"]:
-            return store
-    raise InputError(
-        f"{folder}: a worker does not find this store, or has other code or another model; set "
-        "ATTENTION_CACHE to a folder that all machines of the cluster share, and put the same code "
-        "and model on them"
-    )
+    encoder = _loaded(source) if source else None
+    store = ComputedStore(folder, encoder) if encoder else Store(folder)
+    is_same_model = encoder is None or encoder.key == store.manifest["model"]
+    if not is_same_model or store.manifest["code"] != CODE_DIGEST:
+        raise InputError(
+            f"{folder}: a worker has other code or another model than this store; put the same "
+            "code and model on all machines of the cluster"
+        )
+    return store
 
 
-_load_encoder = lru_cache(maxsize=1)(load_model)  # once per process
+@lru_cache(maxsize=1)
+def _loaded(source: str) -> Model:
+    """Load a model once per process."""
+    options, temperatures, matched_to = json.loads(source)
+    encoder = load_model(**options)
+    return encoder.with_temperatures(temperatures, matched_to) if temperatures else encoder

@@ -29,10 +29,8 @@ from helpers.model.forward import (
     lens_pass,
     model_inputs,
     to_words,
-    to_words_by_matrix,
     vectors_to_words,
     word_inputs,
-    word_matrix,
 )
 from helpers.model.loading import Model
 from helpers.store.store import (
@@ -50,21 +48,16 @@ BLANK_LINE = "\n\n"  # between the paragraphs of a segment of a decoder
 MAX_STORED = float(np.finfo(STORED).max)
 # Padded tokens in a forward pass: as many as stay in the caches of one core, or fill a GPU.
 BATCH_TOKENS = {"cpu": 512}
-BATCH_TOKENS_ACCELERATED = 4096
+GPU_BATCH_TOKENS = 4096
 
 
 def examples(
     encoder: Model, corpus: Corpus, max_tokens: int, counts: Counter[str]
 ) -> Iterator[Record]:
     """Yield the record of each example that fits; ``counts`` counts cuts and drops by reason."""
-    record_makers = {
-        Segment: segment_record,
-        Sentence: sentence_record,
-        PairedText: sentence_record,
-        Document: document_record,
-    }
+    record_makers = {Segment: segment_record, Document: document_record}
     for text in corpus.read(counts):
-        make_record = record_makers[type(text)]
+        make_record = record_makers.get(type(text), sentence_record)
         record = make_record(encoder, text, max_tokens, counts)
         if record is not None:
             yield record
@@ -194,7 +187,7 @@ class ComputedStore(Store):
         return super()._tensors(number) if is_stored else shard_tensors(self, number).__getitem__
 
 
-def shard_tensors(store: ComputedStore, number: int) -> Tensors:
+def shard_tensors(store: Store, number: int) -> Tensors:
     """Compute the tensors of a shard with the encoder of its store, several batches at a time.
 
     Parameters
@@ -220,73 +213,53 @@ def shard_tensors(store: ComputedStore, number: int) -> Tensors:
     inputs = [model_inputs(encoder, record) for record in store.records(indices)]
     lengths = [len(example_inputs["input_ids"]) for example_inputs in inputs]
     device = encoder.model.device
-    budget = BATCH_TOKENS.get(device.type, BATCH_TOKENS_ACCELERATED)
     # The batch of an example depends on its shard only.
     batches = [
         {indices[row]: inputs[row] for row in rows}
-        for rows in length_batches(lengths, budget=budget)
+        for rows in length_batches(lengths, budget=BATCH_TOKENS.get(device.type, GPU_BATCH_TOKENS))
     ]
-    tensors: dict[str, Tensor] = {}
-    errors: dict[int, Tensor] = {}
+    tensors: Tensors = {}
     with lens_pass(encoder, store.lens) as run, pool(batch_threads(device)) as workers:
         for computed in workers.map(partial(_compute_batch, store, run), batches):
-            tensors |= computed[0]
-            errors |= computed[1]
-    in_order = torch.stack([errors[index] for index in indices])
-    for index, example_errors in zip(indices, in_order.tolist(), strict=True):
-        check_errors(encoder, index, *example_errors)
-    return {name: tensors[name].cpu().numpy() for name in sorted(tensors)}
+            tensors |= computed
+    return dict(sorted(tensors.items()))
 
 
 @torch.inference_mode()
-def _compute_batch(
-    store: ComputedStore, run: Pass, batch: Mapping[int, Inputs]
-) -> tuple[dict[str, Tensor], dict[int, Tensor]]:
-    """Compute the tensors of one batch's examples in half precision, and the errors of each.
-
-    Nothing here waits for the device once the forward pass is queued.
-    """
-    encoder = store.encoder
+def _compute_batch(store: Store, run: Pass, batch: Mapping[int, Inputs]) -> Tensors:
+    """Compute and check the tensors of one batch's examples, in half precision."""
     tensors = {}
-    errors = {}
     attentions, states = run(list(batch.values()))
     for row, (index, inputs) in enumerate(batch.items()):
         length = len(inputs["input_ids"])
         maps = torch.stack([layer[row, :, :length, :length] for layer in attentions])
         if store.level == "word":
-            groups = inputs["groups"]
-            if maps.device.type == "cpu":  # sums are faster than products here
-                maps = to_words(maps.float(), groups)
-            else:
-                word_of_token = torch.tensor(groups, device=maps.device)
-                maps = to_words_by_matrix(maps.float(), word_matrix(word_of_token, groups[-1] + 1))
-        tensors[tensor_name("attention", index)] = maps.half()
-        largest = maps.new_zeros((), dtype=torch.float32)  # of the vectors
+            maps = to_words(maps.float(), inputs["groups"])
+        vectors = None
         if store.manifest["hidden"]:
             vectors = torch.stack([layer[row, :length] for layer in states]).float()
             if store.level == "word":
                 vectors = vectors_to_words(vectors, inputs["groups"])
-            tensors[tensor_name("hidden", index)] = vectors.half()
-            largest = vectors.abs().max()
-        rows = row_errors(maps, has_sink=encoder.has_sink)
-        errors[index] = torch.cat([rows, largest[None]])
-    return tensors, errors
+            tensors[tensor_name("hidden", index)] = vectors.half().cpu().numpy()
+        tensors[tensor_name("attention", index)] = maps.half().cpu().numpy()
+        check_example(store.encoder, index, maps, vectors)
+    return tensors
 
 
-def row_errors(maps: Float[Tensor, "layer head query key"], *, has_sink: bool) -> Float[Tensor, 2]:
-    """Compute the smallest weight, and the largest difference of the sum of a row from 1.
+def check_example(
+    encoder: Model,
+    index: int,
+    maps: Float[Tensor, "layer head query key"],
+    vectors: Float[Tensor, "state position width"] | None = None,
+) -> None:
+    """Raise ModelError unless rows are distributions, and half precision can hold the vectors.
 
     If the softmax has a learned sink, a row may sum to less than one.
     """
     errors = maps.sum(dim=-1, dtype=torch.float32) - 1
-    largest_error = (errors if has_sink else errors.abs()).max()
-    return torch.stack([maps.min().float(), largest_error])
-
-
-def check_errors(
-    encoder: Model, index: int, smallest: float, largest_error: float, largest_vector: float
-) -> None:
-    """Raise ModelError unless `row_errors` are small, and half precision can hold the vectors."""
+    largest_error = (errors if encoder.has_sink else errors.abs()).max().item()
+    smallest = maps.min().item()
+    largest_vector = 0.0 if vectors is None else vectors.abs().max().item()
     if not (smallest >= 0 and largest_error < ROW_SUM_TOLERANCE):  # NaN is neither
         problem = (
             f"a row of attention is not a distribution (the smallest weight is {smallest:.3g}, and "

@@ -7,14 +7,16 @@ are missing are computed.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import shutil
+import weakref
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, cast
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
@@ -89,6 +91,15 @@ def extract(encoder: Model, corpus: Corpus, *, stream: bool = False, **options: 
         return unfinished if stream else fill(unfinished)
 
 
+def in_temporary_folder(make: Callable[[Path], Store]) -> Store:
+    """Make a store in a temporary folder, which is removed together with it, or after an error."""
+    with ExitStack() as cleanup:
+        temporary = TemporaryDirectory(prefix="attention-", ignore_cleanup_errors=True)
+        store = make(Path(cleanup.enter_context(temporary)))
+        weakref.finalize(store, cleanup.pop_all().close)
+    return store
+
+
 def list_examples(folder: Path, encoder: Model, corpus: Corpus, inputs: Mapping[str, Any]) -> None:
     """Write the records of a corpus, and the manifest of a store without shards."""
     # A killed process may have left a part, and shards of an unknown list are useless.
@@ -120,14 +131,13 @@ def write_list(
 
     ``counts`` has the numbers of dropped and changed examples when the last record has been read.
     """
-    digest = hashlib.sha256()
     n_examples = 0
-    with atomic_file(folder / EXAMPLES) as temporary, temporary.open("wb") as file:
-        for record in records:
-            line = (json.dumps(record, ensure_ascii=False) + "\n").encode()
-            file.write(line)
-            digest.update(line)
-            n_examples += 1
+    with atomic_file(folder / EXAMPLES) as temporary:
+        with temporary.open("wb") as file:
+            for record in records:
+                file.write((json.dumps(record, ensure_ascii=False) + "\n").encode())
+                n_examples += 1
+        digest = sha256(temporary)
         if n_examples == 0:
             reasons = ", ".join(f"{count} {reason}" for reason, count in counts.items())
             raise InputError(
@@ -138,7 +148,7 @@ def write_list(
     results = {
         "dtype": np.dtype(STORED).name,
         "n_examples": n_examples,
-        "examples_sha256": digest.hexdigest(),
+        "examples_sha256": digest,
         "report": dict(sorted(counts.items())),
         "shards": [],
     }
@@ -167,13 +177,9 @@ def fill(store: ComputedStore) -> Store:
 
 def needed_bytes(store: Store) -> int:
     """Compute the size in bytes of the tensors of the missing shards, headers of files excluded."""
-    missing = store.missing_shards()
-    if not missing:
-        return 0
-    encoder = cast("ComputedStore", store).encoder
-    width = encoder.model.config.hidden_size if store.manifest["hidden"] else 0
     n_values = 0
-    for number in missing:
+    for number in store.missing_shards():
+        width = store.encoder.model.config.hidden_size if store.manifest["hidden"] else 0
         for record in store.records(store.indices(number)):
             tokens = record.get("tokens")
             length = len(tokens) if tokens else record["inputs"]["groups"][-1] + 1
@@ -184,7 +190,7 @@ def needed_bytes(store: Store) -> int:
 
 def make_shard(store: Store, number: int) -> None:
     """Compute and write one shard."""
-    write_shard(store.folder, number, shard_tensors(cast("ComputedStore", store), number))
+    write_shard(store.folder, number, shard_tensors(store, number))
 
 
 def write_shard(folder: Path, number: int, tensors: Tensors) -> None:

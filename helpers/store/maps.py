@@ -7,17 +7,15 @@ place here.
 
 from __future__ import annotations
 
-import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from helpers.data.pairs import read_pair
 from helpers.data.records import WORD_MARKS, Corpus, PairedText, Record
@@ -26,7 +24,13 @@ from helpers.data.visible import Visible, describe_mask
 from helpers.errors import InputError
 from helpers.files import json_digest, sha256
 from helpers.model.forward import number_words, to_words
-from helpers.store.extract import EXAMPLES_PER_SHARD, finish, write_list, write_shard
+from helpers.store.extract import (
+    EXAMPLES_PER_SHARD,
+    finish,
+    in_temporary_folder,
+    write_list,
+    write_shard,
+)
 from helpers.store.store import (
     ROW_SUM_TOLERANCE,
     STORED,
@@ -38,10 +42,10 @@ from helpers.store.store import (
 )
 
 ANNOTATION = {"pairs", "heads", "relations", "mentions", "tags"}  # of words, as in a store
+FULL = Visible(causal=False, window=None)
 
 Maps = Float[np.ndarray, "layer head query key"]
 Tokens = Sequence[str] | tuple[Sequence[str], Sequence[str]]  # those of queries and of keys
-Words = Sequence[int | None]
 RoleTokens = Mapping[str, str | None]
 
 
@@ -52,7 +56,7 @@ def open_maps(
     words: Sequence[Any] | None = None,
     records: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     name: str = "maps",
-    special_tokens: Mapping[str, str | None] | None = None,
+    special_tokens: RoleTokens | None = None,
     sink: bool = False,
 ) -> Store:
     """Open attention maps of any origin as a store.
@@ -101,51 +105,45 @@ def open_maps(
     >>> store = open_maps(outputs.attentions, ["[CLS]", "a", "cat", "sat", ".", "[SEP]"])
     >>> view(store)
     """
-    arguments: list[Any] = [maps, tokens, words, records]
+    columns: list[Any] = [maps, tokens, words, records]
     if _is_example(tokens):
-        arguments = [[value] for value in arguments]
-    n_examples = len(arguments[1])
-    arguments = [[None] * n_examples if values is None else values for values in arguments]
-    counts = list(map(len, arguments))
-    if min(counts) != max(counts) or not n_examples:
+        columns = [[value] for value in columns]
+    n_examples = len(columns[1])
+    columns = [[None] * n_examples if values is None else values for values in columns]
+    sizes = list(map(len, columns))
+    if not n_examples or len(set(sizes)) > 1:
         raise InputError(
-            "{}: maps of {} examples, tokens of {}, words of {} and records of {}; give each of "
-            "every example, and of one at least".format(name, *counts)
+            f"{name}: maps, tokens, words and records of {sizes} examples; give each of every "
+            "example, and of one at least"
         )
-    arrays, texts, words_of_texts, annotations = arguments
-    annotations = [annotation or {} for annotation in annotations]
-    has_words = any(words_of_texts) or any(
-        ANNOTATION & set(annotation) for annotation in annotations
-    )
-    used = {token for text in texts for token in _sides(text)[1]}
-    usual = {"cls": "[CLS]", "sep": "[SEP]"}
-    roles = {role: token if token in used else None for role, token in usual.items()}
+    sides = [_sides(text) for text in columns[1]]
+    annotations = [annotation or {} for annotation in columns[3]]
+    has_words = any(columns[2]) or any(ANNOTATION & set(annotation) for annotation in annotations)
+    used = {token for _, keys in sides for token in keys}
+    roles: dict[str, str | None] = {}
+    for role, token in {"cls": "[CLS]", "sep": "[SEP]"}.items():
+        roles[role] = token if token in used else None
     roles |= special_tokens or {}
     all_maps: list[Maps] = []
-    annotated: list[Record] = []
-    for index, text in enumerate(texts):
+    all_records: list[Record] = []
+    for index, (queries, keys) in enumerate(sides):
         try:
-            all_maps.append(_as_maps(arrays[index]))
-            _check_maps(all_maps[-1], *_sides(text), sink=sink)
+            all_maps.append(_as_maps(columns[0][index]))
+            _check_maps(all_maps[-1], queries, keys, sink=sink)
+            record = _token_record(queries, keys, annotations[index])
             if has_words:
-                record = _record(text, words_of_texts[index], annotations[index], roles)
-            else:
-                record = _token_record(text, annotations[index])
+                record = _word_record(record, columns[2][index], annotations[index], roles)
+            all_records.append(record)
         except (ValueError, TypeError, IndexError) as error:
             problem = " ".join(str(error).split())
             raise InputError(f"{name}, example {index}: {problem}") from error
-        annotated.append(record)
-    sizes = {attention.shape[:2] for attention in all_maps}
-    if len(sizes) > 1:
-        raise InputError(f"{name}: layers and heads differ, {sizes}; give the maps of one model")
-    if has_words:
-        annotated = _with_splits(annotated, name)
-    with ExitStack() as cleanup:  # after an error at once, otherwise together with the store
-        temporary = TemporaryDirectory(prefix="attention-maps-", ignore_cleanup_errors=True)
-        folder = Path(cleanup.enter_context(temporary))
-        store = _write(folder, name, all_maps, annotated, roles)
-        weakref.finalize(store, cleanup.pop_all().close)
-    return store
+    shapes = {attention.shape[:2] for attention in all_maps}
+    if len(shapes) > 1:
+        raise InputError(f"{name}: layers and heads differ, {shapes}; give the maps of one model")
+    _set_sources(all_records, name)
+    return in_temporary_folder(
+        partial(_write, name=name, all_maps=all_maps, records=all_records, roles=roles)
+    )
 
 
 def _is_example(tokens: Any) -> bool:
@@ -157,7 +155,7 @@ def _is_example(tokens: Any) -> bool:
 
 def _sides(tokens: Any) -> tuple[Sequence[str], Sequence[str]]:
     """Return the tokens of the queries and of the keys, which are the same in self-attention."""
-    return (tokens, tokens) if isinstance(tokens[0], str) else (tokens[0], tokens[1])
+    return (tokens, tokens) if isinstance(tokens[0], str) else (list(tokens[0]), list(tokens[1]))
 
 
 def _as_maps(value: Any) -> Maps:
@@ -165,15 +163,8 @@ def _as_maps(value: Any) -> Maps:
     if isinstance(value, (list, tuple)):
         layers = [_as_array(layer) for layer in value]
         # A layer of transformers has a batch of one text.
-        array = np.stack([layer.reshape(layer.shape[-3:]) for layer in layers])
-    else:
-        array = _as_array(value)
-    if array.ndim != 4 or array.dtype.kind not in "fiu" or not array.size:
-        raise ValueError(
-            f"an array of shape {list(array.shape)} and type {array.dtype}; give numbers of shape "
-            "[layer, head, query, key]"
-        )
-    return array
+        return np.stack([layer.reshape(layer.shape[-3:]) for layer in layers])
+    return _as_array(value)
 
 
 def _as_array(value: Any) -> np.ndarray:
@@ -187,10 +178,11 @@ def _check_maps(
     attention: Maps, queries: Sequence[str], keys: Sequence[str], *, sink: bool
 ) -> None:
     """Check that maps fit their tokens, and that each row is a distribution; else ValueError."""
-    if attention.shape[2:] != (len(queries), len(keys)):
+    if attention.ndim != 4 or attention.shape[2:] != (len(queries), len(keys)):
         raise ValueError(
-            f"maps of shape {attention.shape}, but {len(queries)} and {len(keys)} tokens; give "
-            "every token and no padding, and both texts' tokens, as a tuple, for cross-attention"
+            f"an array of shape {list(attention.shape)} for {len(queries)} and {len(keys)} tokens; "
+            "give [layer, head, query, key], every token and no padding, and both texts' tokens, "
+            "as a tuple, for cross-attention"
         )
     errors = attention.sum(axis=-1, dtype=np.float64) - 1
     if not sink:
@@ -206,33 +198,31 @@ def _check_maps(
         )
 
 
-def _record(
-    tokens: Any, words: Words | None, annotation: Mapping[str, Any], roles: RoleTokens
+def _token_record(
+    queries: Sequence[str], keys: Sequence[str], annotation: Mapping[str, Any]
 ) -> Record:
-    """Make the record of an example with words; ValueError if its annotation does not fit."""
-    if not isinstance(tokens[0], str):
+    """Make the record of an example without words."""
+    record = {"tokens": list(keys), "title": annotation.get("document", "")}
+    return record if queries is keys else {**record, "queries": list(queries)}
+
+
+def _word_record(
+    record: Record, words: Sequence[int | None] | None, annotation: Mapping[str, Any],
+    roles: RoleTokens,
+) -> Record:  # fmt: skip
+    """Join the tokens of a record to words, and annotate these.
+
+    ValueError if special tokens stand between words, or the annotation does not fit.
+    """
+    if "queries" in record:
         raise ValueError(
             "words= and records= need maps from a text to itself; to score pairs of two texts, "
             "give both as one text, with their maps in a square of zeros, and sink=True"
         )
+    tokens = record["tokens"]
     if words is None:
         special = set(roles.values())
         words = [None if token in special else number for number, token in enumerate(tokens)]
-    record = _join_words(tokens, words)
-    record |= {field: annotation[field] for field in sorted(ANNOTATION & annotation.keys())}
-    _check_annotation(record)
-    return record | {field: annotation.get(field, "") for field in ("split", "document")}
-
-
-def _token_record(tokens: Any, annotation: Mapping[str, Any]) -> Record:
-    """Make the record of an example without words."""
-    queries, keys = _sides(tokens)
-    record = {"tokens": list(keys), "title": annotation.get("document", "")}
-    return record if isinstance(tokens[0], str) else {**record, "queries": list(queries)}
-
-
-def _join_words(tokens: Sequence[str], words: Words) -> Record:
-    """Join tokens to the words that they are of; ValueError if special tokens stand between."""
     groups = number_words(words)
     forms: dict[int, str] = {}  # by group
     for token, word, group in zip(tokens, words, groups, strict=True):
@@ -245,47 +235,52 @@ def _join_words(tokens: Sequence[str], words: Words) -> Record:
             "special tokens stand between words, or there is no word; give None in words= before "
             "the first word and after the last only"
         )
-    return {"words": list(forms.values()), "offset": numbers[0], "inputs": {"groups": groups}}
+    return {
+        "words": list(forms.values()),
+        "offset": numbers[0],
+        "inputs": {"groups": groups},
+        **_checked_annotation(annotation, len(forms)),
+        "split": annotation.get("split", ""),
+        "source": annotation.get("document", ""),
+    }
 
 
-def _check_annotation(record: Record) -> None:
-    """Check the annotation of words; ValueError says what is wrong with it."""
-    n_words = len(record["words"])
-    if "pairs" in record:
-        record["pairs"] = [list(read_pair(pair, n_words)) for pair in record["pairs"]]
-    if ("heads" in record) != ("relations" in record):
+def _checked_annotation(annotation: Mapping[str, Any], n_words: int) -> Record:
+    """Select the annotation of words; ValueError says how it does not fit them."""
+    fields = {field: annotation[field] for field in sorted(ANNOTATION & annotation.keys())}
+    if "pairs" in fields:
+        fields["pairs"] = [list(read_pair(pair, n_words)) for pair in fields["pairs"]]
+    if ("heads" in fields) != ("relations" in fields):
         raise ValueError("heads without relations, or relations without heads; give both")
-    for field in {"heads", "relations", "tags"} & record.keys():
-        if len(record[field]) != n_words:
-            raise ValueError(f"{len(record[field])} {field} for {n_words} words; give one of each")
-    if not all(0 <= head <= n_words for head in record.get("heads", ())):
+    for field in {"heads", "relations", "tags"} & fields.keys():
+        if len(fields[field]) != n_words:
+            raise ValueError(f"{len(fields[field])} {field} for {n_words} words; give one of each")
+    if not all(0 <= head <= n_words for head in fields.get("heads", ())):
         raise ValueError(f"a head is not from 0 (the root) to {n_words}; count words from 1")
-    for start, end, _, head in record.get("mentions", ()):
+    for start, end, _, head in fields.get("mentions", ()):
         if not 0 <= start <= head < end <= n_words:
             raise ValueError(
                 f"the mention {[start, end]} with the head {head} is not in the words 0 to "
                 f"{n_words - 1}; give [start, end, chain, head], with the end exclusive"
             )
+    return fields
 
 
-def _with_splits(records: Sequence[Record], name: str) -> list[Record]:
-    """Name the source of each record, and divide documents into train and dev, if none is named."""
-    annotated = []
-    for number, record in enumerate(records, 1):
-        document = record.pop("document")
-        origin = f"{name}, document {document}" if document else name
-        annotated.append({**record, "source": f"{origin}, sentence {number}"})
-    if len(records) < 2 or any(record["split"] for record in records):
-        return annotated
-    texts = [PairedText((), (), "", record["source"]) for record in annotated]
-    dev = {text.source for text in split_by_document(texts, Path(name), 0)["dev"]}
-    for record in annotated:
-        record["split"] = "dev" if record["source"] in dev else "train"
-    return annotated
+def _set_sources(records: Sequence[Record], name: str) -> None:
+    """Name the sources of sentences, and divide documents into train and dev if none is divided."""
+    sentences = [record for record in records if "words" in record]
+    for number, record in enumerate(sentences, 1):
+        document = f", document {record['source']}" if record["source"] else ""
+        record["source"] = f"{name}{document}, sentence {number}"
+    if len(sentences) > 1 and not any(record["split"] for record in sentences):
+        texts = [PairedText((), (), "", record["source"]) for record in sentences]
+        dev = {text.source for text in split_by_document(texts, Path(name), 0)["dev"]}
+        for record in sentences:
+            record["split"] = "dev" if record["source"] in dev else "train"
 
 
 def _write(
-    folder: Path, name: str, all_maps: list[Maps], records: list[Record], roles: RoleTokens
+    folder: Path, *, name: str, all_maps: list[Maps], records: list[Record], roles: RoleTokens
 ) -> Store:
     """Write the maps of examples and their records as a store."""
     level: Level = "word" if "words" in records[0] else "token"
@@ -303,23 +298,21 @@ def _write(
         write_shard(folder, number, tensors)
         digests.append(sha256(shard_path(folder, number)))
     longest = max(all_maps, key=lambda attention: attention.shape[-1])
+    n_layers, n_heads, n_queries, n_keys = longest.shape
+    visible = []  # what no head attends to is hidden
+    for is_seen in np.any(longest > 0, axis=1):
+        visible.append((n_queries == n_keys and describe_mask(is_seen)) or FULL)
     corpus = Corpus(name, {"maps": digests, "records": records}, lambda _: iter(()))
     key = {"name": name, "random_init": None}
-    inputs = store_inputs(key, corpus, level=level, max_tokens=longest.shape[-1])
+    inputs = store_inputs(key, corpus, level=level, max_tokens=n_keys)
     contents = {
         "key": json_digest(inputs),
-        "cut_at": longest.shape[-1],
+        "cut_at": n_keys,
         "examples_per_shard": shard_size,
-        "layers": list(range(1, len(longest) + 1)),
-        "heads": longest.shape[1],
+        "layers": list(range(1, n_layers + 1)),
+        "heads": n_heads,
         "special_tokens": roles,
-        "visible": [_visible(is_seen)._asdict() for is_seen in np.any(longest > 0, axis=1)],
+        "visible": [layer._asdict() for layer in visible],
     }
-    write_list(folder, inputs | contents, records, Counter())
+    write_list(folder, {**inputs, **contents}, records, Counter())
     return finish(Store(folder))
-
-
-def _visible(is_seen: Bool[np.ndarray, "query key"]) -> Visible:
-    """Describe the mask of a layer: what no head attends to is hidden."""
-    mask = describe_mask(is_seen) if is_seen.shape[0] == is_seen.shape[1] else None
-    return mask or Visible(causal=False, window=None)

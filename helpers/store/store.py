@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -33,11 +33,8 @@ from helpers.data.records import Corpus, Record, Roles, roles
 from helpers.data.visible import Visible, visible_mask, visible_words
 from helpers.errors import StoreError
 from helpers.files import cache_root, json_digest, read_json, sha256, slugify, write_atomic
-from helpers.model.loading import Lens, slug
+from helpers.model.loading import Lens, key_slug
 from helpers.store import CODE
-
-if TYPE_CHECKING:
-    pass
 
 FORMAT = 6
 MANIFEST = "manifest.json"
@@ -98,9 +95,7 @@ def store_inputs(
 
 def store_folder(inputs: Mapping[str, Any]) -> Path:
     """Name the folder of a store in the cache: a readable slug and a short digest."""
-    model = inputs["model"]
-    is_matched = "matched to" in model
-    name = slug(model["name"], random_seed=model["random_init"], entropy_matched=is_matched)
+    name = key_slug(inputs["model"])
     lens = "" if inputs["lens"] == "attention" else f"-{inputs['lens']}"
     readable = slugify(f"{name}--{inputs['corpus']['name']}--{inputs['level']}{lens}")
     return cache_root() / f"{readable}-{json_digest(inputs)[:10]}"
@@ -214,6 +209,8 @@ class Example:
         the embeddings.
     visible
         What the tokens of each layer can attend to; empty if every token sees all.
+    layer_numbers
+        The numbers of the layers, from 1; empty if all layers of the model attend.
 
     Notes
     -----
@@ -227,6 +224,7 @@ class Example:
     special_tokens: Mapping[str, str | None] = field(default_factory=dict)
     hidden: Float[np.ndarray, "state position width"] | None = None
     visible: Sequence[Visible] = ()
+    layer_numbers: Sequence[int] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -440,6 +438,7 @@ class Store:
                 special_tokens=self.special_tokens,
                 hidden=get_tensor(tensor_name("hidden", index)) if has_vectors else None,
                 visible=self.visible,
+                layer_numbers=self.layer_numbers,
             )
             for index, record in zip(indices, self.records(indices), strict=True)
         ]

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import weakref
-from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from helpers.data.treebank import parsed_text
 from helpers.model.loading import DEFAULT, load_model
 from helpers.store.examples import ComputedStore
-from helpers.store.extract import fill, list_examples
+from helpers.store.extract import fill, in_temporary_folder, list_examples
 from helpers.store.store import Store, store_inputs
 
 
@@ -45,10 +42,9 @@ def read(text: str, *, model: str = DEFAULT, parser: str = "") -> Store:
     encoder = load_model(model)
     # Of a sentence, if the model takes as many.
     inputs = store_inputs(encoder.key, corpus, level="word", max_tokens=512)
-    with ExitStack() as cleanup:  # after an error at once, otherwise together with the store
-        temporary = TemporaryDirectory(prefix="attention-text-", ignore_cleanup_errors=True)
-        folder = Path(cleanup.enter_context(temporary))
+
+    def make(folder: Path) -> Store:
         list_examples(folder, encoder, corpus, inputs)
-        store = fill(ComputedStore(folder, encoder))
-        weakref.finalize(store, cleanup.pop_all().close)
-    return store
+        return fill(ComputedStore(folder, encoder))
+
+    return in_temporary_folder(make)

@@ -113,7 +113,7 @@ def page_facts(store: Store, example: Example) -> dict[str, Any]:
         "corpus": store.corpus_name,
         "lens": store.lens,
         "level": store.level,
-        "labels": head_labels(store.layers, store.heads),
+        "labels": head_labels(store.layers, store.heads, store.layer_numbers),
         "layers": store.layers,
         "heads": store.heads,
         "summaries": [  # with and without special tokens

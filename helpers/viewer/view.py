@@ -154,12 +154,14 @@ class Viewer:
         table = pd.DataFrame(islice(hits, limit), columns=page.HIT_COLUMNS)
         if relation and table.empty:
             check_relation(self.store, relation)
-        return table.assign(head=head_label(*self.head))
+        return table.assign(head=head_label(*self.head, self.store.layer_numbers))
 
     @property
     def heading(self) -> str:
         """The head and the example that the view starts with, in a line; readers count from 1."""
-        first = f"head {head_label(*self.head)}, example {self.example + 1}"
+        first = (
+            f"head {head_label(*self.head, self.store.layer_numbers)}, example {self.example + 1}"
+        )
         return f"{self.title} · {first}" if self.title else f"Attention of {first}"
 
     def settings(self) -> dict[str, Any]:
@@ -247,14 +249,15 @@ def view(
                 f"{name}={number!r}: expected a whole number; head 3-1 is layer=3, head=1"
             )
     check_example(store, example)
-    if not (1 <= layer <= store.layers and 1 <= head <= store.heads):
-        last = head_label(store.layers - 1, store.heads - 1)
-        raise InputError(f"there is no head {layer}-{head}; the model has 1-1 to {last}")
+    numbers = store.layer_numbers
+    if not (layer in numbers and 1 <= head <= store.heads):
+        ends = f"{numbers[0]}-1 to {numbers[-1]}-{store.heads}"
+        raise InputError(f"there is no head {layer}-{head}; the model has {ends}")
     if direction not in DIRECTIONS:
         raise InputError(f"there is no direction {direction!r}; use one of {', '.join(DIRECTIONS)}")
     if relation not in ("", ALL_RELATIONS):
         check_relation(store, relation)
-    return Viewer(store, example, (layer - 1, head - 1), relation, direction, title)
+    return Viewer(store, example, (numbers.index(layer), head - 1), relation, direction, title)
 
 
 def check_example(store: Store, example: int) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import defaultdict
 from itertools import product
 
 import numpy as np
@@ -10,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.models.bert import modeling_bert
 
 from helpers.data.records import roles
-from helpers.errors import InputError
+from helpers.data.visible import Visible, visible_mask
 from helpers.model.forward import value_pass
 from helpers.model.gradients import (
     IGNORED,
@@ -54,9 +55,9 @@ def encoder(request, exact_bert, sentence_encoder):
 
 @pytest.fixture
 def nudged(monkeypatch):
-    """Add a number to one attention weight, after the softmax and before the values.
+    """Add a number to one score before the softmax, or to one attention weight after it.
 
-    ``nudged[layer, example, head, query, key] = number``
+    ``nudged["scores" or "weights", layer, example, head, query, key] = number``
     """
     numbers = {}
 
@@ -64,10 +65,15 @@ def nudged(monkeypatch):
         scores = query @ key.transpose(-1, -2) * scaling
         if attention_mask is not None:
             scores = scores + attention_mask
-        weights = scores.softmax(dim=-1)
-        for (layer, *position), number in numbers.items():
-            if layer == module.layer_idx:
-                weights[tuple(position)] += number
+        tensors = {"scores": scores.clone()}
+        for (name, layer, *position), number in numbers.items():
+            if (name, layer) == ("scores", module.layer_idx):
+                tensors[name][tuple(position)] += number
+        tensors["weights"] = tensors["scores"].softmax(dim=-1)
+        for (name, layer, *position), number in numbers.items():
+            if (name, layer) == ("weights", module.layer_idx):
+                tensors[name][tuple(position)] += number
+        weights = tensors["weights"]
         return (weights @ value).transpose(1, 2).contiguous(), weights
 
     monkeypatch.setattr(modeling_bert, "eager_attention_forward", attend)
@@ -85,56 +91,68 @@ def finite_difference(encoder, records, nudged, position):
     return (totals[0] - totals[1]) / (2 * STEP)
 
 
-def test_objective_has_the_gradients_of_finite_differences(encoder, segments, nudged):
+@pytest.mark.parametrize("name", ["weights", "scores"])
+def test_gradients_are_those_of_finite_differences(name, encoder, segments, nudged):
     records = token_records(encoder, segments)[:3]
     losses, inputs, maps = training_losses(encoder, records, np.random.default_rng(0))
     assert losses.dtype == torch.float64 and losses.shape == (3,)
     rng = np.random.default_rng(1)
     gradients = torch.autograd.grad(losses.sum(), maps)
     for layer in range(encoder.layers):
+        by_position = gradients[layer]
+        if name == "scores":
+            by_position = score_gradients(maps[layer].detach(), by_position)
         for row, example in enumerate(inputs):
             n = len(example["input_ids"])
             head, query, key = rng.integers([encoder.heads, n, n]).tolist()
-            position = (layer, row, head, query, key)
+            position = (name, layer, row, head, query, key)
             expected = finite_difference(encoder, records, nudged, position)
-            gradient = gradients[layer][row, head, query, key].item()
+            gradient = by_position[row, head, query, key].item()
             error = ROUNDING * losses.sum().item()
             assert gradient == pytest.approx(expected, rel=1e-4, abs=error)
             # In the last layer a token that is not masked has no loss to change.
             assert expected != 0 or layer == encoder.layers - 1
 
 
-def test_importance_is_the_mean_absolute_gradient_of_each_type_of_key(encoder, segments):
+@pytest.mark.parametrize("name", ["bert", "sentence", "gpt2", "mistral"])
+def test_importance_is_the_mean_absolute_gradient_of_visible_pairs_by_type_of_key(
+    name, exact_bert, sentence_encoder, tiny_encoder, segments
+):
     """Pairs of both paragraphs count; "per_value" divides by the size of the key's vector."""
+    encoders = {"bert": exact_bert, "sentence": sentence_encoder}
+    encoder = encoders.get(name) or tiny_encoder(name)
     records = token_records(encoder, segments)[:3]
     importance = gradient_importance(encoder, records, seed=0)
     losses, inputs, maps = training_losses(encoder, records, np.random.default_rng(0))
-    np.testing.assert_allclose(importance["losses"], losses.detach())
-    signed = torch.stack(torch.autograd.grad(losses.sum(), maps))
-    gradients = signed.abs()
-    weights = torch.stack(maps).detach()
-    by_score = (weights * (signed - (weights * signed).sum(dim=-1, keepdim=True))).abs()
+    np.testing.assert_allclose(importance["losses"], losses.detach(), rtol=1e-6)
+    n_candidates = 3 if encoder.objective == "contrastive" else len(encoder.tokenizer)
+    np.testing.assert_allclose(importance["guesses"], np.log(n_candidates))
+    gradients = torch.stack(torch.autograd.grad(losses.sum(), maps))
     with value_pass(encoder) as run:
         norms = torch.stack(run(inputs)[1])
-    for example, (column, name) in product(range(3), enumerate(KEY_TYPES)):
-        pairs_of = {"gradients": [], "per_value": [], "per_score": []}
-        for row in range(example, len(inputs), 3):
-            ids = inputs[row]["input_ids"]
-            tokens = encoder.tokenizer.convert_ids_to_tokens(ids)
-            masks = roles(tokens, encoder.special_tokens).masks()
-            masks["first"] = np.arange(len(tokens)) == 0
-            is_type = masks[name]
-            # A masked position is neither the word that stood there nor an ordinary one.
-            is_masked = np.array(inputs[row].get("masked", [False] * len(ids)))
-            keys = np.flatnonzero(is_type & ~is_masked)
-            pairs = gradients[:, row, :, : len(ids), keys]
-            pairs_of["gradients"].append(pairs.flatten(1))
-            pairs_of["per_score"].append(by_score[:, row, :, : len(ids), keys].flatten(1))
-            pairs_of["per_value"].append((pairs / norms[:, row][:, :, None, keys]).flatten(1))
-        for measure, pairs in pairs_of.items():
-            expected = torch.cat(pairs, dim=1).mean(dim=1)  # NaN where there is no such key
-            values = importance[measure][example, :, column]
-            np.testing.assert_allclose(values, expected, rtol=1e-5)
+    measures = {
+        "gradients": gradients.abs(),
+        "per_value": gradients.abs() / norms[:, :, :, None],
+        "per_score": score_gradients(torch.stack(maps).detach(), gradients).abs(),
+    }
+    pairs_of = defaultdict(list)  # by measure, example, layer and type of key
+    for row, model_input in enumerate(inputs):
+        ids = model_input["input_ids"]
+        tokens = encoder.tokenizer.convert_ids_to_tokens(ids)
+        masks = roles(tokens, encoder.special_tokens).masks()
+        masks["first"] = np.arange(len(ids)) == 0
+        # A masked position is neither the word that stood there nor an ordinary one.
+        is_key = ~np.array(model_input.get("masked", [False] * len(ids)))
+        n_queries = len(ids) - (encoder.objective == "next-token")  # the last predicts nothing
+        for layer, role in product(range(encoder.layers), masks):
+            pairs = visible_mask(Visible(**encoder.visible[layer]), len(ids)) & masks[role] & is_key
+            pairs[n_queries:] = False
+            for measure, values in measures.items():
+                of_row = values[layer, row, :, : len(ids), : len(ids)][:, torch.from_numpy(pairs)]
+                pairs_of[measure, row % 3, layer, role].append(of_row.flatten())
+    for (measure, example, layer, role), parts in pairs_of.items():
+        value = importance[measure][example, layer, KEY_TYPES.index(role)]
+        np.testing.assert_allclose(value, torch.cat(parts).mean(), rtol=1e-4)
 
 
 @pytest.mark.parametrize("batch_size", [1, 2])
@@ -194,13 +212,6 @@ def test_objective_of_paragraphs_is_the_contrastive_loss_by_hand(sentence_encode
     np.testing.assert_allclose(losses.detach(), expected, rtol=1e-9)
 
 
-def test_importance_by_contrast_needs_two_articles(sentence_encoder, segments):
-    records = token_records(sentence_encoder, segments)[:2]
-    one_article = [{**record, "title": "Cats"} for record in records]
-    with pytest.raises(InputError, match="at least two articles"):
-        gradient_importance(sentence_encoder, one_article, seed=0)
-
-
 @pytest.mark.parametrize(
     ("sizes", "count", "expected_size"),
     [
@@ -241,76 +252,6 @@ def test_objective_of_the_next_token_is_the_loss_of_transformers(
         with torch.no_grad():
             expected = plain(ids, labels=ids).loss
         assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
-
-
-@pytest.mark.parametrize("family", ["gpt2", "mistral"])
-def test_importance_of_a_decoder_counts_visible_pairs_of_positions_that_predict(
-    family, tiny_encoder, segments
-):
-    encoder = tiny_encoder(family)
-    records = token_records(encoder, segments)[:3]
-    importance = gradient_importance(encoder, records, seed=0)
-    for example, record in enumerate(records):
-        losses, [inputs], maps = training_losses(encoder, [record], np.random.default_rng(0))
-        gradients = torch.autograd.grad(losses.sum(), maps)
-        n = len(inputs["input_ids"])
-        for layer, gradient in enumerate(gradients):
-            window = encoder.visible[layer]["window"] or n
-            to_first = []
-            to_others = []
-            for query in range(n - 1):
-                for key in range(max(0, query - window), query + 1):
-                    size = gradient[0, :, query, key].abs().mean().item()
-                    if key == 0:
-                        to_first.append(size)
-                    elif record["tokens"][key] not in (".", ","):
-                        to_others.append(size)
-            values = importance["gradients"][example, layer]
-            assert values[KEY_TYPES.index("first")] == pytest.approx(np.mean(to_first), rel=1e-4)
-            assert values[KEY_TYPES.index("other")] == pytest.approx(np.mean(to_others), rel=1e-4)
-    vocabulary = len(encoder.tokenizer)
-    np.testing.assert_allclose(importance["guesses"], np.log(vocabulary))
-
-
-# Per score
-
-
-@pytest.fixture
-def pushed(monkeypatch):
-    """Add a number to one score before the softmax: ``pushed[layer, row, head, query, key]``."""
-    numbers = {}
-
-    def attend(module, query, key, value, attention_mask, scaling, dropout=0.0, **_):
-        scores = query @ key.transpose(-1, -2) * scaling
-        if attention_mask is not None:
-            scores = scores + attention_mask
-        scores = scores.clone()
-        for (layer, *position), number in numbers.items():
-            if layer == module.layer_idx:
-                scores[tuple(position)] += number
-        weights = scores.softmax(dim=-1)
-        return (weights @ value).transpose(1, 2).contiguous(), weights
-
-    monkeypatch.setattr(modeling_bert, "eager_attention_forward", attend)
-    return numbers
-
-
-def test_score_gradients_are_those_of_finite_differences(encoder, segments, pushed):
-    records = token_records(encoder, segments)[:3]
-    losses, inputs, maps = training_losses(encoder, records, np.random.default_rng(0))
-    rng = np.random.default_rng(1)
-    gradients = torch.autograd.grad(losses.sum(), maps)
-    for layer in range(encoder.layers):
-        by_score = score_gradients(maps[layer].detach(), gradients[layer])
-        torch.testing.assert_close(by_score.sum(dim=-1), torch.zeros_like(by_score[..., 0]))
-        for row, example in enumerate(inputs):
-            n = len(example["input_ids"])
-            head, query, key = rng.integers([encoder.heads, n, n]).tolist()
-            position = (layer, row, head, query, key)
-            expected = finite_difference(encoder, records, pushed, position)
-            assert by_score[row, head, query, key].item() == pytest.approx(
-                expected, rel=1e-4, abs=ROUNDING * losses.sum().item()
-            )
 
 
 # The masking rule

@@ -16,7 +16,6 @@ import transformers as hf
 from tiny_models import POSITIONS
 
 from helpers.data import text_files
-from helpers.errors import ModelError
 from helpers.model import loading
 from helpers.model.loading import load_model, model_key, slug
 
@@ -34,26 +33,18 @@ def test_load_model_without_a_name_gives_the_bundled_default():
 # The key
 
 
-def test_key_of_a_folder_has_the_digests_of_its_files(bert_copy):
-    key = load_model(str(bert_copy), device="cpu").key
-    assert key == {
+def test_key_of_a_folder_has_the_digests_of_its_files_and_not_its_place(bert_copy, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    moved = bert_copy.rename(tmp_path / "elsewhere" / "bert")
+    files = ("config.json", "tokenizer.json", "tokenizer_config.json")
+    expected = {
         "name": "bert",
-        "weights_sha256": loading.sha256(bert_copy / "model.safetensors"),
-        "files": {
-            name: loading.sha256(bert_copy / name)
-            for name in ("config.json", "tokenizer.json", "tokenizer_config.json")
-        },
+        "weights_sha256": loading.sha256(moved / "model.safetensors"),
+        "files": {name: loading.sha256(moved / name) for name in files},
         "dtype": "float32",
         "random_init": None,
     }
-
-
-def test_key_does_not_depend_on_the_place_of_the_folder(bert_copy, tmp_path):
-    (tmp_path / "elsewhere").mkdir()
-    moved = bert_copy.rename(tmp_path / "elsewhere" / "bert")
-    expected = load_model(str(moved), device="cpu").key
-    assert expected["name"] == "bert"
-    assert model_key(str(moved)) == expected
+    assert load_model(str(moved), device="cpu").key == model_key(str(moved)) == expected
 
 
 @pytest.mark.parametrize("remembered_bytes", [0, 1 << 30])  # the weights count as large, or not
@@ -170,9 +161,3 @@ def test_encode_words_treats_names_of_special_tokens_as_text(family, tiny_encode
     if family == "xlm_roberta":
         word = "[SEP]"  # a Unigram model has "</s>" among its pieces
     assert not set(encoder.special_ids) & set(encoder.encode_words([word]).ids[1:-1])
-
-
-@pytest.mark.parametrize("name", ["minilm", "mpnet"])
-def test_load_model_refuses_a_hub_revision_of_a_bundled_model(name):
-    with pytest.raises(ModelError, match=rf"'{name}': --revision main is for models of the hub"):
-        load_model(name, revision="main")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
 import shutil
@@ -17,14 +18,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from faults import SLOW_KILLS
-from store_tools import MAX_TOKENS, cache_at, content, extract_small, many_segments
+from store_tools import content, extract_small
 
 from helpers.errors import InputError
 from helpers.metrics.surface import head_table, sums
 from helpers.store import cluster
-from helpers.store import extract as extraction
 from helpers.store.cluster import map_shards, start_cluster
-from helpers.store.store import Store
 from helpers.study import Study
 
 # Workers that are forked from a process that has torch start in milliseconds, not in seconds.
@@ -90,13 +89,8 @@ def test_a_store_has_the_same_bytes_after_a_worker_was_killed(
 @pytest.mark.parametrize("streamed", [False, True], ids=["store", "stream"])
 def test_map_shards_gives_results_in_order(streamed, client, tiny_encoder, expected_store):
     client.wait_for_workers(2, timeout=60)
-    source = expected_store
-    if streamed:
-        with cache_at(expected_store.folder.parent):
-            corpus = many_segments(COUNT)
-            source = extraction.extract(
-                tiny_encoder("bert"), corpus, max_tokens=MAX_TOKENS, stream=True
-            )
+    root = expected_store.folder.parent
+    source = extract_small(tiny_encoder("bert"), root, COUNT, stream=streamed)
     results = map_shards(shard_sum, source, range(source.n_shards))
     processes, counts, totals = zip(*results, strict=True)
     expected = [shard_sum(expected_store, number)[2] for number in range(expected_store.n_shards)]
@@ -105,28 +99,35 @@ def test_map_shards_gives_results_in_order(streamed, client, tiny_encoder, expec
     assert os.getpid() not in processes
 
 
-def test_map_shards_names_a_shard_that_kills_its_workers(client, expected_store, monkeypatch):
-    client.wait_for_workers(1, timeout=60)
-    monkeypatch.setattr(client.cluster.scheduler, "allowed_failures", 0)
-
-    def die(_source, number):
-        if number == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return number
-
-    with pytest.raises(InputError, match=r"a shard died.* memory"):
-        list(map_shards(die, expected_store, [0, 1]))
+def die(_source, number):
+    if number == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
 
 
-def test_map_shards_gives_up_without_workers(expected_store, monkeypatch):
+def test_map_shards_gives_up_if_a_shard_kills_its_workers_or_none_is_left(
+    expected_store, monkeypatch
+):
     monkeypatch.setattr(cluster, "NO_WORKER_TIMEOUT", "1s")
-    with (
-        start_cluster(1, "") as client,
-        pytest.raises(InputError, match=r"none is left.* finished shards are kept"),
-    ):
+    message = "every worker .* died .* memory.* finished shards are kept"
+    with start_cluster(1, "") as client:
         client.wait_for_workers(1, timeout=60)
+        monkeypatch.setattr(client.cluster.scheduler, "allowed_failures", 0)
+        with pytest.raises(InputError, match=message):
+            list(map_shards(die, expected_store, [0, 1]))
         client.cluster.scale(0)
-        list(map_shards(shard_sum, expected_store, [0]))
+        with pytest.raises(InputError, match=message):
+            list(map_shards(shard_sum, expected_store, [0]))
+
+
+def test_a_worker_refuses_a_store_of_another_model_or_code(expected_store, encoder, monkeypatch):
+    changed = dataclasses.replace(encoder, key={**encoder.key, "dtype": "bfloat16"})
+    with pytest.raises(InputError, match="a worker has other code or another model"):
+        cluster._opened(expected_store.folder, cluster._source(changed))
+    monkeypatch.setattr(cluster, "CODE_DIGEST", "other")
+    cluster._opened.cache_clear()
+    with pytest.raises(InputError, match="a worker has other code or another model"):
+        cluster._opened(expected_store.folder, None)
 
 
 SCHEDULER = """
@@ -143,8 +144,8 @@ time.sleep(600)
 
 @pytest.fixture
 def scheduler_process(request):
-    """A scheduler in a process of its own, with one worker by default, and its address."""
-    command = [sys.executable, "-c", SCHEDULER.format(getattr(request, "param", 1))]
+    """A scheduler in a process of its own, with one worker or none, and its address."""
+    command = [sys.executable, "-c", SCHEDULER.format(request.param)]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
@@ -152,44 +153,31 @@ def scheduler_process(request):
         process.kill()
 
 
+@pytest.mark.parametrize("scheduler_process", [1, 0], indirect=True, ids=["worker", "no worker"])
 def test_extract_keeps_shards_when_the_scheduler_dies(
-    scheduler_process, encoder, expected_store, tmp_path, capfd
+    scheduler_process, encoder, expected_store, tmp_path, monkeypatch, capfd, request
 ):
     process, address = scheduler_process
+    monkeypatch.setattr(cluster, "CONNECT_TIMEOUT", 2)
+    has_worker = request.node.callspec.params["scheduler_process"]
 
     def kill():
-        while not list(tmp_path.glob("*/shard-*.safetensors")):
+        time.sleep(0 if has_worker else 2)
+        while has_worker and not list(tmp_path.glob("*/shard-*.safetensors")):
             time.sleep(0.005)
         process.kill()
 
-    killer = threading.Thread(target=kill, daemon=True)
-    killer.start()
+    threading.Thread(target=kill, daemon=True).start()
     started = time.monotonic()
     with (
-        pytest.raises(InputError, match=rf"{address}: does not answer; .* are kept"),
+        pytest.raises(InputError, match=rf"{address} does not answer.* are kept"),
         start_cluster(0, address),
     ):
         extract_small(encoder, tmp_path, COUNT)
     assert time.monotonic() - started < 240, "it waits without end"
     messages = capfd.readouterr().err
-    assert "distributed" not in messages
-    assert "Traceback" not in messages
+    assert "distributed" not in messages and "Traceback" not in messages
     assert content(extract_small(encoder, tmp_path, COUNT).folder) == content(expected_store.folder)
-
-
-@pytest.mark.parametrize("scheduler_process", [0], indirect=True, ids=["no worker yet"])
-def test_map_shards_ends_when_the_scheduler_dies_before_a_worker(
-    scheduler_process, expected_store, monkeypatch, capfd
-):
-    process, address = scheduler_process
-    monkeypatch.setattr(cluster, "CONNECT_TIMEOUT", 2)
-    with (
-        pytest.raises(InputError, match=rf"{address}: does not answer; start it"),
-        start_cluster(0, address),
-    ):
-        threading.Timer(1, process.kill).start()
-        list(map_shards(Store.shard, expected_store, [0]))
-    assert capfd.readouterr().err == ""
 
 
 def test_a_study_computes_shards_and_sums_on_workers(tiny_folder, tmp_path, monkeypatch):

@@ -37,11 +37,9 @@ def tokens_of(encoder, text):
 def test_segment_record_keeps_a_segment_that_fits(encoder):
     counts = Counter()
     record = segment_record(encoder, Segment("The cat.", "A dog", "Pets"), 60, counts)
-    first = tokens_of(encoder, "The cat.")
-    second = tokens_of(encoder, "A dog")
-    assert record["tokens"] == ["[CLS]", *first, "[SEP]", *second, "[SEP]"]
-    assert record["second"] == len(first) + 2
-    assert record["title"] == "Pets"
+    first = ["[CLS]", *tokens_of(encoder, "The cat."), "[SEP]"]
+    tokens = [*first, *tokens_of(encoder, "A dog"), "[SEP]"]
+    assert record == {"tokens": tokens, "second": len(first), "title": "Pets"}
     assert not counts
 
 

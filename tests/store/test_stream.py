@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from store_tools import MAX_TOKENS, cache_at, content, extract_small, many_segments
 
 from helpers.store import examples
 from helpers.store import extract as extraction
-from helpers.store.store import store_folder, store_inputs
 
 COUNT = 22  # 6 shards
 
@@ -53,20 +48,6 @@ def test_stream_gives_the_bits_of_the_store(stream, store):
     assert stream.key == store.key, "they share their tables"
 
 
-def test_stream_removes_a_half_written_list_of_work(encoder, tmp_path):
-    """A process that is killed while it lists leaves the file under a temporary name."""
-    corpus = many_segments(COUNT)
-    with cache_at(tmp_path):
-        inputs = store_inputs(encoder.key, corpus, max_tokens=MAX_TOKENS)
-        leftover = store_folder(inputs) / "examples.jsonl.0123456789ab.tmp"
-        leftover.parent.mkdir(parents=True)
-        leftover.write_text('{"tokens": ["[CLS]"')
-        opened = extraction.extract(encoder, corpus, max_tokens=MAX_TOKENS, stream=True)
-    assert len(opened) == COUNT
-    assert not leftover.exists()
-    assert not list(tmp_path.rglob("*.tmp"))
-
-
 def test_stream_has_vectors_at_word_level(encoder, sentences, tmp_path):
     options = {"level": "word", "max_tokens": 60, "hidden": True}
     with cache_at(tmp_path / "a"):
@@ -104,27 +85,3 @@ def test_stream_reads_the_shards_of_a_finished_store_and_computes_those_it_lacks
         )
     assert_same(opened, expected)
     assert computed == [3]
-
-
-SCRIPT = """
-from helpers.study import Study
-def measure(example): raise KeyError("mine")
-study = Study(model={model!r}, text={text!r}, stream=True)
-examples = iter(study.segment_store())
-[measure(example) for example in examples]
-"""
-
-
-def test_an_error_in_a_measure_is_the_last_message_of_a_script(tiny_folder, tmp_path):
-    text = tmp_path / "text.txt"
-    text.write_text("\n".join(f"Cat {number} sat on a mat." for number in range(99)))
-    script = SCRIPT.format(model=str(tiny_folder("bert")), text=str(text))
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "2",
-        "ATTENTION_CACHE": str(tmp_path / "cache"),
-    }
-    ended = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=environment
-    )
-    assert ended.stderr.splitlines()[-1] == "KeyError: 'mine'"
