@@ -5,7 +5,7 @@ from itertools import chain
 import pytest
 from toy_corpora import PARAGRAPHS
 
-from helpers.data.language import is_english
+from helpers.data.text_files import is_english
 from helpers.data.wikipedia import SAMPLE, articles
 
 # Written for this test.

@@ -3,8 +3,7 @@
 import pytest
 from toy_corpora import write
 
-from helpers.data.other_formats import refuse_other_formats
-from helpers.data.text_files import lines
+from helpers.data.text_files import lines, refuse_other_formats
 from helpers.data.wikipedia import articles
 from helpers.errors import CorpusError
 
