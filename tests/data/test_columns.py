@@ -1,15 +1,12 @@
 """Readers of dependency trees in columns, and the treebanks that are made of them."""
 
 import gzip
-import os
-import re
 from collections import Counter
 
 import pytest
 import toy_corpora
 
 from helpers.data.columns import detect_format, read_trees
-from helpers.data.corpora import resolve_treebank
 from helpers.data.records import cluster_of
 from helpers.data.treebank import treebank
 from helpers.errors import CorpusError
@@ -159,18 +156,3 @@ def test_treebank_sample_is_seeded_in_order_and_a_fifth_dev(write):
     assert len(treebank(train, dev, sentences=1000).records()) == 60 + 30
     with pytest.raises(CorpusError, match="one sentence"):
         treebank(write(many(1), "y.conllu")).records()
-
-
-@pytest.mark.skipif("CORPORA_DIR" not in os.environ, reason="needs the corpora in CORPORA_DIR")
-def test_documents_of_ewt_by_newdoc_are_those_by_sentence_id():
-    """The committed runs on it were made with clusters by id: their intervals must not change."""
-    pairs = set()
-    for index, tree in enumerate(resolve_treebank("ud-english-ewt").records()):
-        origin, _, sentence_id = tree.source.rpartition(", sentence ")
-        file_name = origin.partition(", document ")[0]
-        by_id = re.sub(r"(?<=\w)-\d+$", "", f"{file_name}:{sentence_id}")
-        pairs.add((by_id, cluster_of(tree._asdict(), index)))
-    by_mark = [mark for _, mark in sorted(pairs)]
-    assert len(pairs) == 540 + 318
-    # Resamples are drawn over clusters in the order of their names.
-    assert by_mark == sorted(set(by_mark))

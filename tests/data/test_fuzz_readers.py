@@ -23,8 +23,8 @@ from helpers.data import coreference
 from helpers.data.coreference import coreference_corpus
 from helpers.data.glove import read_glove
 from helpers.data.records import Document, Segment, Sentence
-from helpers.data.text_files import visible
-from helpers.data.treebank import treebank
+from helpers.data.text_files import visible, word
+from helpers.data.treebank import pipeline, spacy_doc, treebank
 from helpers.data.wikipedia import segments
 from helpers.errors import CorpusError
 from scripts.clean_dump import dump_articles
@@ -176,8 +176,8 @@ def check(record):
             assert record.id and record.claim and record.reason and record.warrant0
         case Pair():
             assert 1 <= len(record.texts) <= 2 and all(record.texts) and record.label >= 0
-        case (word, vector):
-            assert isinstance(word, str) and vector.dtype == np.float32
+        case (form, vector):
+            assert isinstance(form, str) and vector.dtype == np.float32
             assert all(map(math.isfinite, vector))
         case _:
             raise AssertionError(record)
@@ -191,9 +191,9 @@ def check_tree(sentence):
     assert all(map(visible, sentence.words)) and all(sentence.relations)
     for start in range(1, n_words + 1):
         steps = 0
-        word = start
-        while word:
-            word = sentence.heads[word - 1]
+        node = start
+        while node:
+            node = sentence.heads[node - 1]
             steps += 1
             assert steps <= n_words
 
@@ -257,3 +257,8 @@ def test_readers_give_records_or_refuse_with_the_line(
     record_property("found", f"{reader}: {read:,} files read, {refused:,} refused in one line")
     # A profile that hardly ever gets to one of the two ends tests half of the reader.
     assert min(read, refused) > FILES // 20, outcomes
+
+
+def test_spacy_takes_every_word_that_a_reader_lets_through():
+    words = [word(odd, Counter()) for odd in ODD]
+    assert len(pipeline()(spacy_doc(words, None))) == len(words)

@@ -88,9 +88,5 @@ def test_sentences_of_ewt_are_the_same_as_pairs(tmp_path):
     pairs_path = write(tmp_path, "ewt.jsonl", lines_of(*texts))
     sentences = paired_corpus(pairs_path, sentences=300, seed=1).records()
     for tree, sentence in zip(trees, sentences, strict=True):
-        assert (tree.words, tree.split, tree.tags) == (
-            sentence.words,
-            sentence.split,
-            sentence.tags,
-        )
+        assert (tree.words, tree.split, tree.tags) == (sentence[0], sentence[2], sentence[4])
         assert labelled_pairs(tree._asdict()) == labelled_pairs(sentence._asdict())

@@ -27,7 +27,7 @@ def test_texts_without_a_segment_are_refused(tmp_path):
 
 @pytest.mark.parametrize("separator", ["\n", "\r\n\r\n", "\n \t\n\n", "\n\u200b\n"])
 def test_articles_of_plain_text_keep_every_visible_paragraph(separator, tmp_path):
-    lines = ["First  paragraph ( ; b ) .", "...", "שלום", "東京", "🙂\u2028x"]
+    lines = ["First\u200b  paragraph ( ; b ) .", "...", "שלום", "東京", "🙂\u2028x"]
     path = write(tmp_path, "notes.txt", "\ufeff\n" + separator.join(lines) + "\n\n")
     counts = Counter()
     blocks = list(articles(path, counts=counts))
