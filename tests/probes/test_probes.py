@@ -34,7 +34,8 @@ STATES = 24  # width of hidden states
 def example(index, n, rng, *, split="train", planted=None, heads=None, relations=None):
     """Make random maps and states of at most 11 words.
 
-    The head ``planted`` (layer, head) attends to gold heads.  Layer 1 of the states has the trees, in a rotation: a dimension for each edge, and the head.
+    The head ``planted`` (layer, head) attends to gold heads.  Layer 1 of the states has the trees,
+    in a rotation: a dimension for each edge, and the head.
     """
     heads = random_heads(rng, n) if heads is None else np.array(heads)
     maps = rng.random((LAYERS, HEADS, n + 2, n + 2))
