@@ -10,8 +10,8 @@ from typing import cast
 import numpy as np
 import pandas as pd
 
-from helpers.data.language import ENGLISH
 from helpers.data.records import Corpus, Sentence
+from helpers.data.text_files import ENGLISH
 from helpers.data.treebank import pipeline, spacy_doc, to_sentence
 from helpers.metrics.dependency_heads import score_every_head
 from helpers.metrics.head_counts import HeadCounts, count_heads

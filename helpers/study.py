@@ -17,8 +17,8 @@ import pandas as pd
 from jaxtyping import Shaped
 
 from helpers.cache import cached
-from helpers.data.language import BUNDLED_IN_ENGLISH, ENGLISH, is_english
 from helpers.data.records import cluster_of
+from helpers.data.text_files import BUNDLED_IN_ENGLISH, ENGLISH, is_english
 from helpers.errors import InputError, ModelError, StoreError
 from helpers.model.loading import load_model, model_key
 from helpers.notes import WEIGHTS_NOTES, run_notes

@@ -27,9 +27,8 @@ from xml.etree.ElementTree import Element, ParseError
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from helpers.data.prose import GAP, prose, unescape  # noqa: E402
-from helpers.data.text_files import unpacked  # noqa: E402
-from helpers.data.wikipedia import Article  # noqa: E402
+from helpers.data.text_files import one_line, unpacked  # noqa: E402
+from helpers.data.wikipedia import SENTENCE_END, WORD, Article, unescape  # noqa: E402
 from helpers.errors import CorpusError  # noqa: E402
 from helpers.progress import progress  # noqa: E402
 
@@ -85,6 +84,20 @@ _REPLACEMENTS = (
     ),
     (re.compile(r"__[A-Z]{3,20}__"), ""),
 )
+GAP = "\ufffc"  # replaces something on the page that has no text, such as a formula
+
+# How the punctuation of a paragraph is closed up: ``Ann ( ; 428 )`` becomes ``Ann (428)``.
+_TIDYING = (
+    (re.compile(r"\[\d{1,3}\]"), ""),  # footnote numbers typed by hand
+    (re.compile(r"([(\[]) ?(?:[;,:] ?)*+"), r"\1"),
+    (re.compile(r"(?<![ ;,:])(?: ?[;,:])*+ ?([)\]])"), r"\1"),
+    (re.compile(r" ?(?:\(\)|\[\])"), ""),
+    (re.compile(r" ([,;:.!?])(?=[\s\"”)]|$)"), r"\1"),
+    (re.compile(r",(?: ?,)++"), ","),
+    (re.compile(r"[,;:] ?(?=[.;](?:\s|$))"), ""),
+    (re.compile(r"(?<=\w)\.\.(?=\s|$)"), "."),
+)
+_RESIDUE = re.compile(r"\{\{|\}\}|\[\[|\]\]|==|''|\||<|>|I(?<=\bI)SBN\b")
 _APOSTROPHES = re.compile(r"'{2,}+")
 
 
@@ -107,12 +120,54 @@ def paragraphs(wikitext: str, hidden: Collection[str], counts: Counter[str]) -> 
     yield from prose(_blocks(plain(wikitext, hidden), counts), counts)
 
 
+def prose(blocks: Iterable[str], counts: Counter[str]) -> Iterator[str]:
+    """Yield the paragraphs of running prose among blocks of text, tidied.
+
+    ``counts`` receives the number of blocks, and of those that were dropped, by reason.
+    """
+    for block in blocks:
+        text = tidy(block)
+        if not text:
+            continue
+        counts["paragraphs"] += 1
+        reason = why_not_prose(text)
+        if reason:
+            counts[f"paragraphs dropped: {reason}"] += 1
+        else:
+            yield text
+
+
+def why_not_prose(text: str) -> str | None:
+    """Give the reason why a cleaned paragraph is not running prose; None if it is."""
+    if GAP in text:
+        return "formula or other gap"
+    if _RESIDUE.search(text):
+        return "markup left"
+    if len(WORD.findall(text)) < 10:  # a title, a label or a fragment
+        return "fewer than 10 words"
+    if not SENTENCE_END.search(text):
+        return "no end of sentence"
+    if text[0].islower():
+        return "no start of sentence"
+    if sum(map(str.isalpha, text)) < 0.6 * (len(text) - text.count(" ")):
+        return "mostly not letters"
+    return None
+
+
+def tidy(text: str) -> str:
+    """Make one line, with its punctuation closed up (`_TIDYING`)."""
+    text = one_line(text)
+    for pattern, replacement in _TIDYING:
+        text = pattern.sub(replacement, text)
+    return text.lstrip(",;:.!? ").strip()
+
+
 def plain(wikitext: str, hidden: Collection[str]) -> str:
     """Resolve the tags, templates, tables and links of a page; its lines stay."""
-    prose = _ELEMENT.sub(
+    shown = _ELEMENT.sub(
         lambda element: GAP if (element[1] or "").lower() in _FORMULAS else "", wikitext
     )
-    text = _without_brackets(prose, hidden)
+    text = _without_brackets(shown, hidden)
     for pattern, replacement in _REPLACEMENTS:
         text = pattern.sub(replacement, text)
     return _APOSTROPHES.sub(lambda run: "'" if len(run[0]) == 4 else "", unescape(text))

@@ -15,9 +15,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from helpers.data.other_formats import EXPECTED, refuse_other_formats
 from helpers.data.records import Sentence
-from helpers.data.text_files import lines, plain_name, quoted, word
+from helpers.data.text_files import EXPECTED, lines, plain_name, quoted, refuse_other_formats, word
 from helpers.errors import CorpusError
 
 Format = Literal["conllu", "conllx", "plain", "conll2012"]

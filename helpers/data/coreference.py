@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from helpers.data.coreference_files import read_documents
-from helpers.data.language import is_english
-from helpers.data.other_formats import refuse_other_formats
 from helpers.data.records import (
     AnnotatedText,
     Corpus,
@@ -28,7 +26,7 @@ from helpers.data.records import (
     document_of,
     name_chains,
 )
-from helpers.data.text_files import file_fingerprint, plain_name
+from helpers.data.text_files import file_fingerprint, is_english, plain_name, refuse_other_formats
 from helpers.data.treebank import parser_versions, pipeline, spacy_doc
 from helpers.errors import CorpusError
 from helpers.progress import progress
@@ -36,7 +34,6 @@ from helpers.progress import progress
 SAMPLE = Path(__file__).with_name("coreference_sample.txt")
 # A folder may hold one corpus in several formats: the first pattern that matches is read.
 FILE_PATTERNS = ("*.conllu", "*gold_conll", "*conll", "*.txt")
-_HEAD_RANKS = {"NOUN": 0, "PROPN": 0, "PRON": 1, "NUM": 1}
 
 
 def coreference_corpus(path: Path | None = None) -> Corpus[Document]:
@@ -154,9 +151,7 @@ def _with_heads(
         tags = tuple(tag or predicted for tag, predicted in tag_pairs)
     mentions = []
     for start, end, chain in one_mention_per_span(text.spans, counts):
-        head, *rivals = head_candidates(start, end, heads, predicted_tags)
-        if rivals:
-            counts["mention heads that needed a tie-break"] += 1
+        head = head_word(start, end, heads, predicted_tags)
         mentions.append(Mention(start, end, chain, head))
     counts["documents read"] += 1
     counts["mentions read"] += len(mentions)
@@ -170,12 +165,8 @@ def _parse(text: AnnotatedText) -> tuple[list[int], list[str]]:
     return heads, [token.pos_ for token in parsed]
 
 
-def head_candidates(
-    start: int, end: int, heads: Sequence[int], tags: Sequence[str] | None
-) -> list[int]:
-    """List the words of a mention whose heads lie outside it; the first is the head word.
-
-    The word nearest to the root of its sentence comes first.
+def head_word(start: int, end: int, heads: Sequence[int], tags: Sequence[str] | None) -> int:
+    """Find the head word of a mention: its word nearest to the root of the sentence.
 
     Parameters
     ----------
@@ -190,18 +181,17 @@ def head_candidates(
 
     Returns
     -------
-    list of int
-        Their indices in the document.
+    int
+        Its index in the document.
     """
-    ranks = {}  # of each candidate: by its tag, then by its depth in the tree
-    for candidate in range(start, end):
-        if start <= heads[candidate] < end:
-            continue
+    tag_ranks = {"NOUN": 0, "PROPN": 0, "PRON": 1, "NUM": 1}
+
+    def rank(word: int) -> tuple[int, int]:
         depth = 0
-        ancestor = candidate
+        ancestor = word
         while heads[ancestor] >= 0:
             ancestor = heads[ancestor]
             depth += 1
-        tag_rank = _HEAD_RANKS.get(tags[candidate], 2) if tags else 0
-        ranks[candidate] = (tag_rank, depth)
-    return sorted(ranks, key=ranks.__getitem__)
+        return tag_ranks.get(tags[word], 2) if tags else 0, depth
+
+    return min((word for word in range(start, end) if not start <= heads[word] < end), key=rank)

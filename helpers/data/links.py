@@ -22,6 +22,7 @@ RESERVED = frozenset({"All", "every relation", COREFERENCE})
 ROOT = "root"
 POSSESSIVE_RELATIONS = frozenset({"poss", "nmod:poss"})
 NO_MENTION = -1
+Link = tuple[str, int, int, np.ndarray, np.ndarray, int]  # a row of each field of `Links`
 
 
 class Links(NamedTuple):
@@ -58,17 +59,6 @@ class Links(NamedTuple):
         return ~np.any(self.gold, axis=1)
 
 
-class _Link(NamedTuple):
-    """A link as its annotation has it; the fields are those of `Links`, with words by number."""
-
-    relation: str
-    word: int
-    query: int
-    gold: list[int]
-    candidates: list[int] | range
-    mention: int
-
-
 def read_links(record: Record) -> Links:
     """Read the links of a record from its tree, its pairs or its coreference chains.
 
@@ -85,18 +75,17 @@ def read_links(record: Record) -> Links:
         for a record without annotation.
     """
     links = [*_links_of_pairs(record), *_links_of_mentions(record)]
-    gold = np.zeros((len(links), len(record.get("words", ()))), dtype=bool)
-    candidates = np.zeros_like(gold)
-    for row, link in enumerate(links):
-        gold[row, link.gold] = True
-        candidates[row, link.candidates] = True
+    relation, word, query, gold, candidates, mention = (
+        zip(*links, strict=True) if links else [()] * 6
+    )
+    shape = (len(links), len(record.get("words", ())))
     return Links(
-        relation=np.array([link.relation for link in links], dtype=object),
-        word=np.array([link.word for link in links], dtype=int),
-        query=np.array([link.query for link in links], dtype=int),
-        gold=gold,
-        candidates=candidates,
-        mention=np.array([link.mention for link in links], dtype=int),
+        relation=np.array(relation, dtype=object),
+        word=np.array(word, dtype=int),
+        query=np.array(query, dtype=int),
+        gold=np.array(gold, dtype=bool).reshape(shape),
+        candidates=np.array(candidates, dtype=bool).reshape(shape),
+        mention=np.array(mention, dtype=int),
     )
 
 
@@ -130,7 +119,7 @@ def _label(word: int, parent: int, name: str) -> str:
     return f"{name} (label)" if name in RESERVED or is_root_of_another else name
 
 
-def _links_of_pairs(record: Record) -> Iterator[_Link]:
+def _links_of_pairs(record: Record) -> Iterator[Link]:
     """Yield a link for each word and label of the pairs of a record; that of a root has no gold."""
     partners: dict[tuple[int, str], list[int]] = defaultdict(list)
     for word, parent, label in labelled_pairs(record):
@@ -140,8 +129,10 @@ def _links_of_pairs(record: Record) -> Iterator[_Link]:
         next_word = words[word + 1] if word + 1 < len(words) else ""
         is_read_from_mark = label in POSSESSIVE_RELATIONS and next_word in ("'s", "s'")
         query = word + is_read_from_mark
-        gold = [parent for parent in parents if parent != word]
-        yield _Link(label, word, query, gold, range(len(words)), NO_MENTION)
+        gold = np.zeros(len(words), dtype=bool)
+        gold[parents] = True
+        gold[word] = False  # a root is paired with itself
+        yield label, word, query, gold, np.ones_like(gold), NO_MENTION
 
 
 def ordered_mentions(record: Record) -> list[list]:
@@ -149,14 +140,16 @@ def ordered_mentions(record: Record) -> list[list]:
     return sorted(record.get("mentions", []), key=lambda mention: mention[:2])
 
 
-def _links_of_mentions(record: Record) -> Iterator[_Link]:
+def _links_of_mentions(record: Record) -> Iterator[Link]:
     """Yield a link for each mention of a document that has an antecedent."""
     mentions = ordered_mentions(record)
-    head_words = {head_word for *_, head_word in mentions}
+    head_words = [head_word for *_, head_word in mentions]
     for number, (_, _, chain, head_word) in enumerate(mentions):
-        earlier = mentions[:number]
-        antecedents = {head for _, _, earlier_chain, head in earlier if earlier_chain == chain}
+        antecedents = [head for *_, other, head in mentions[:number] if other == chain]
         if chain is not None and antecedents:
-            gold = list(antecedents - {head_word})
-            candidates = list(head_words - {head_word})
-            yield _Link(COREFERENCE, head_word, head_word, gold, candidates, number)
+            gold = np.zeros(len(record["words"]), dtype=bool)
+            candidates = np.zeros_like(gold)
+            gold[antecedents] = True
+            candidates[head_words] = True
+            gold[head_word] = candidates[head_word] = False
+            yield COREFERENCE, head_word, head_word, gold, candidates, number

@@ -82,7 +82,7 @@ def read_pairs(path: Path, counts: Counter[str]) -> Iterator[PairedText]:
         try:
             text = _read_object(line)
             pairs = dict.fromkeys(read_pair(pair, len(text["words"])) for pair in text["pairs"])
-        except (ValueError, RecursionError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             problem = f"this line cannot be read ({error})"
             raise CorpusError(path, f"{problem}; {EXPECTED_LINE}", number) from error
         if not pairs:
@@ -99,18 +99,16 @@ def read_pairs(path: Path, counts: Counter[str]) -> Iterator[PairedText]:
 
 def _read_object(line: str) -> dict[str, Any]:
     """Read the JSON object of a line; ValueError for one with other fields than the format has."""
-    text = json.loads(line)
-    fields = {"words", "pairs", "document", "tags"}
-    if not isinstance(text, dict) or not {"words", "pairs"} <= text.keys() <= fields:
-        raise ValueError("this line has other fields")
-    text = {"document": "", "tags": [], **text}
-    for name, item_type in {"words": str, "pairs": list, "tags": str | None}.items():
-        is_list = isinstance(text[name], list)
-        if not is_list or not all(isinstance(value, item_type) for value in text[name]):
-            raise ValueError(f"{name} is not such a list")
-    has_tags = len(text["tags"]) in (0, len(text["words"]))
-    if not (text["words"] and has_tags and isinstance(text["document"], str)):
-        raise ValueError("no words, not a tag for each, or a document without a name")
+    text = {"document": "", "tags": [], **json.loads(line)}
+    types = {name: type(value) for name, value in text.items()}
+    if types != {"document": str, "tags": list, "words": list, "pairs": list}:
+        raise ValueError("other fields, or fields of another type")
+    if not text["words"] or len(text["tags"]) not in (0, len(text["words"])):
+        raise ValueError("no words, or not a tag for each")
+    if not all(isinstance(word, str) for word in text["words"]):
+        raise ValueError("a word is no text")
+    if not all(isinstance(tag, str | None) for tag in text["tags"]):
+        raise ValueError("a tag is neither text nor null")
     return text
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from itertools import chain, islice, pairwise
+from itertools import chain, islice
 
 import numpy as np
 
 from helpers.data.links import read_links
-from helpers.data.prose import SENTENCE_END
 from helpers.data.records import Record
 from helpers.data.text_files import quoted
 from helpers.data.wikipedia import Article
@@ -124,22 +123,16 @@ def note_text(articles: Iterable[Article]) -> list[str]:
     list of str
         One sentence for the problem and one for the remedy of each; empty for prose.
     """
-    # Each paragraph with the next one of its article, which is empty after the last.
-    pairs = chain.from_iterable(pairwise([*article.paragraphs, ""]) for article in articles)
-    n_paragraphs = 0
-    n_continued = 0
-    with_markup = []
-    for paragraph, following in islice(pairs, 500):
-        n_paragraphs += 1
-        n_continued += following[:1].islower() and not SENTENCE_END.search(paragraph)
-        if _MARKUP.search(paragraph):
-            with_markup.append(paragraph)
-    beginning = f"of the first {n_paragraphs:,} paragraphs"
+    all_paragraphs = chain.from_iterable(article.paragraphs for article in articles)
+    paragraphs = list(islice(all_paragraphs, 500))
+    beginning = f"of the first {len(paragraphs):,} paragraphs"
+    with_markup = list(filter(_MARKUP.search, paragraphs))
+    n_continued = sum(text[0].islower() for text in paragraphs)
     notes = []
-    if len(with_markup) > 0.05 * n_paragraphs:
+    if len(with_markup) > 0.05 * len(paragraphs):
         problem = f"{len(with_markup):,} {beginning} have markup, such as {quoted(with_markup[0])}."
         notes.append(f"{problem} Remove it from the text.")
-    if n_continued > 0.3 * n_paragraphs:
-        problem = f"{n_continued:,} {beginning} end within a sentence, because each line is one."
+    if n_continued > 0.3 * len(paragraphs):
+        problem = f"{n_continued:,} {beginning} begin within a sentence, because each line is one."
         notes.append(f"{problem} Put a blank line between paragraphs.")
     return notes

@@ -1,6 +1,8 @@
 """Reading files of any origin: text in UTF-8, plain or packed with gzip or bzip2.
 
-Every failure is a `CorpusError` that names the file and, where there is one, the line.
+Every failure is a `CorpusError` that names the file and, where there is one, the line.  A file in a
+format that is not read is known by its beginning, and refused by the name of its format: otherwise
+it would be read as prose, or refused at some line for a reason that says nothing of the format.
 """
 
 from __future__ import annotations
@@ -13,15 +15,44 @@ import re
 import unicodedata
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 
 from helpers.cache import cached
 from helpers.data import CODE
 from helpers.errors import CorpusError
 from helpers.files import resolve_user_path, sha256
+
+ENGLISH = "English"
+# What is bundled for English only, by the setting that takes another one.
+BUNDLED_IN_ENGLISH = {"vectors": "word vectors", "coref": "coreference documents"}
+# The most frequent words of English prose that are rare, or not words at all, in most other
+# languages ("in", "was" and "so" are German words, "on" and "he" are found in many).
+ENGLISH_WORDS = (
+    "the of and to that it for with as his at by from which but this be are had were have they not "
+    "or her an their been has would there when what can more who will other about"
+)
+EXPECTED = {  # by what a file is read for
+    "text": "WikiExtractor's files, or plain text with a blank line between paragraphs",
+    "treebank": "CoNLL-U, CoNLL-X (8 or 10 columns) or lines of 'word head-relation'",
+    "coreference": "CoNLL-2012 (*_conll), CorefUD or GUM (.conllu with Entity=), brackets (.txt)",
+}
+_NAME = r'"?\w[\w./#-]{0,39}"?'  # of a column
+_TABLE = rf"[^\t\n]+\t.*\n[^\t\n]+\t|{_NAME}([,;]){_NAME}(?:\1{_NAME})*\n.*\1"
+ANY = "text treebank coreference"
+REFUSALS = (  # what a file is read for, how it begins after any comments, and what it looks like
+    (ANY, r'(?:\{\s*(?:".*)?|\[\s*(?:\{.*)?)\n', "JSON; convert it"),
+    ("text", r"<mediawiki\b", "a MediaWiki dump; scripts/clean_dump.py converts it"),
+    (ANY, r"(?i:<(?:\?xml|!DOCTYPE|html|mediawiki)\b)", "XML or HTML; convert it"),
+    ("text", r"\d{3,}:\d+:.", "the index of a dump; name the dump, not its index"),
+    ("text", _TABLE, "a table; write its column of texts to a file"),
+    ("treebank coreference", r"#\s*global\.columns\b", "CoNLL-U Plus; keep ten columns"),
+    ("treebank", r"#begin document\b", "CoNLL-2012; convert it"),
+    ("treebank", r"\(\s*(?:\(|(?:S|TOP|ROOT)\b)", "phrase structure in brackets; convert it"),
+)
 
 LARGE_FILE_BYTES = 1 << 24  # the digests of larger files are remembered
 # How files are opened whose content begins with these bytes.
@@ -153,3 +184,45 @@ def word(cell: str, counts: Counter[str]) -> str:
 def quoted(text: str) -> str:
     """Quote a text for a message: cut to 40 characters, with unprintable ones escaped."""
     return repr(text if len(text) <= 40 else text[:37] + "...")
+
+
+def refuse_other_formats(path: Path, purpose: str) -> None:
+    """Raise CorpusError if a file begins as one in a format that is not read for a purpose."""
+    beginning = ""  # its comments and the two lines after them, without blank lines
+    n_rows = 0
+    for _, line in lines(path):
+        text = line.strip()
+        if text:
+            beginning += f"{text}\n"
+            n_rows += not text.startswith("#")
+        if n_rows == 2:
+            break
+    for purposes, pattern, sentence in REFUSALS:
+        if purpose in purposes and re.match(rf"(?:#.*\n)*?(?:{pattern})", beginning):
+            raise CorpusError(path, f"looks like {sentence}; expected {EXPECTED[purpose]}", 1)
+
+
+def is_english(texts: Iterable[str]) -> bool:
+    """Tell whether a text can be English, by its first 2,000 words.
+
+    Most of their letters have to be of the Latin alphabet without accents, and a tenth of the words
+    have to be frequent words of English (English prose has 0.25 to 0.45), unless there are fewer
+    than 20 words, which do not tell.
+
+    Parameters
+    ----------
+    texts : iterable of str
+        The paragraphs of the text.  No more of them are read than necessary.
+
+    Returns
+    -------
+    bool
+    """
+    all_words = chain.from_iterable(re.findall(r"\w+", text) for text in texts)
+    words = list(islice(all_words, 2000))
+    letters = "".join(words)
+    if sum(map(str.isascii, letters)) < len(letters) / 2:
+        return False
+    frequent_words = set(ENGLISH_WORDS.split())
+    n_frequent = sum(word.lower() in frequent_words for word in words)
+    return len(words) < 20 or n_frequent >= 0.1 * len(words)

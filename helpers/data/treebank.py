@@ -19,12 +19,20 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
 from helpers.cache import cached
 from helpers.data import CODE
 from helpers.data.columns import detect_format, read_trees
-from helpers.data.language import is_english
 from helpers.data.records import Corpus, PairedText, Sentence, document_of, reservoir
-from helpers.data.text_files import existing_file, file_fingerprint, one_line, quoted, word
+from helpers.data.text_files import (
+    existing_file,
+    file_fingerprint,
+    is_english,
+    one_line,
+    quoted,
+    word,
+)
 from helpers.data.wikipedia import SAMPLE, articles, corpus_name
 from helpers.errors import CorpusError, InputError
 from helpers.progress import progress
@@ -269,18 +277,15 @@ def shuffled_words(corpus: Corpus[Parsed], *, seed: int) -> Corpus[Parsed]:
 
 def _in_order(sentence: Parsed, order: Sequence[int]) -> Parsed:
     """Write a sentence with its words in another order; ``order[i]`` was the word that is now i."""
-    number_of = {0: 0} | {old + 1: new + 1 for new, old in enumerate(order)}  # 0 is the root
+    new = np.argsort(order).tolist()  # the new place of each word
     changed: dict[str, Any] = {}
     for name, values in sentence._asdict().items():
         if name in ("words", "heads", "relations", "tags") and values:
             changed[name] = tuple(values[old] for old in order)
     if isinstance(sentence, PairedText):
-        changed["pairs"] = tuple(
-            (number_of[dependent + 1] - 1, number_of[parent + 1] - 1, label)
-            for dependent, parent, label in sentence.pairs
-        )
-    else:
-        changed["heads"] = tuple(number_of[head] for head in changed["heads"])
+        pairs = [(new[word], new[parent], label) for word, parent, label in sentence.pairs]
+        return sentence._replace(**changed, pairs=tuple(pairs))
+    changed["heads"] = tuple(new[head - 1] + 1 if head else 0 for head in changed["heads"])
     return sentence._replace(**changed)
 
 

@@ -5,21 +5,19 @@ In a file without a blank line inside, each line is a paragraph.  A file is a do
 are drawn over documents, and train and dev consist of different ones.  Therefore a single file is
 divided into blocks of its paragraphs.
 
-Files of other programs mark where an article begins, and keep only its paragraphs of prose.
-WikiExtractor writes files such as ``AA/wiki_00``, in which a paragraph is a line::
+WikiExtractor writes files such as ``AA/wiki_00``, which mark where an article begins.  A paragraph
+is a line, and only paragraphs of prose are kept::
 
     <doc id="12" url="https://en.wikipedia.org/wiki?curid=12" title="Bridge">
     Bridge
 
     A bridge is a structure that ...
     </doc>
-
-The WikiText corpora have headings between equals signs, ``= Bridge =`` for an article and
-``= = History = =`` for a section, and words with spaces between them (``19 @-@ 20``).
 """
 
 from __future__ import annotations
 
+import html
 import random
 import re
 from collections import Counter
@@ -28,14 +26,14 @@ from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import NamedTuple
 
-from helpers.data.other_formats import EXPECTED, refuse_other_formats
-from helpers.data.prose import prose, unescape
 from helpers.data.records import Corpus, Segment, reservoir
 from helpers.data.text_files import (
+    EXPECTED,
     existing_file,
     file_fingerprint,
     lines,
     one_line,
+    refuse_other_formats,
     text_paths,
     visible,
 )
@@ -43,6 +41,9 @@ from helpers.errors import CorpusError
 from helpers.files import slugify
 from helpers.progress import progress
 
+ARTICLE_MARK = "<doc "  # begins an article of WikiExtractor
+SENTENCE_END = re.compile(r"[.!?…。！？؟।][\"'”’»)\]]{0,3}$")
+WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_]++")  # a CJK character counts as a word
 # The bundled sample of English Wikipedia (101 articles).
 SAMPLE = Path(__file__).with_name("wikipedia_sample.txt.bz2")
 
@@ -75,8 +76,8 @@ def articles(path: Path, *, counts: Counter[str] | None = None) -> Iterator[Arti
     Yields
     ------
     Article
-        For files of WikiExtractor and WikiText: an article with its paragraphs of prose.  For plain
-        text: each file of a folder, or each block of a single file, with every visible paragraph.
+        For files of WikiExtractor: an article with its paragraphs of prose.  For plain text: each
+        file of a folder, or each block of a single file, with every visible paragraph.
 
     Raises
     ------
@@ -87,8 +88,8 @@ def articles(path: Path, *, counts: Counter[str] | None = None) -> Iterator[Arti
     files = text_paths(path)
     for file in files:
         refuse_other_formats(file, "text")
-        first_line = next((line.strip() for _, line in lines(file) if line.strip()), "")
-        if _article_title(first_line) is not None:
+        first_line = next((line for _, line in lines(file) if line.strip()), "")
+        if first_line.startswith(ARTICLE_MARK):
             documents = _marked_articles(file, counts)
         elif len(files) > 1:
             documents = [(file.relative_to(path).as_posix(), list(_paragraphs(file)))]
@@ -101,31 +102,36 @@ def articles(path: Path, *, counts: Counter[str] | None = None) -> Iterator[Arti
 
 
 def _marked_articles(file: Path, counts: Counter[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yield the title of each article and its paragraphs of running prose.
+    """Yield the title of each article of WikiExtractor, and its paragraphs of running prose.
 
-    ``counts`` receives the number of paragraphs that were dropped, by reason.
+    ``counts`` receives the number of paragraphs that were dropped.
     """
     title = ""
     texts: list[str] = []
-    for _, line in chain(lines(file), [(0, "<doc >")]):  # which ends the last article
-        text = line.strip()
-        next_title = _article_title(text)
-        if next_title is not None:
+    for _, line in chain(lines(file), [(0, ARTICLE_MARK)]):  # which ends the last article
+        text = one_line(unescape(line))
+        if line.startswith(ARTICLE_MARK):
             if texts:
-                yield title or texts[0], list(prose(texts, counts))
-            title = next_title
+                yield title, texts
+            titles = re.findall(r'\btitle="([^"]*)"', line)
+            title = unescape("".join(titles))
             texts = []
-        elif text and text != "</doc>" and not re.fullmatch("= = .* = =", text):
-            texts.append(re.sub(r" @([-.,])@ ", r"\1", unescape(text)))
+        elif is_prose(text):
+            texts.append(text)
+        elif text and text != "</doc>":
+            counts["paragraphs dropped: title, list or markup"] += 1
 
 
-def _article_title(text: str) -> str | None:
-    """Read the title in the mark of an article, which may be empty; None for any other line."""
-    if text.startswith("<doc ") and text.endswith(">"):
-        title = re.search(r'\btitle="([^"]*)"', text)
-        return unescape(title[1]) if title else ""
-    heading = re.fullmatch("= ([^=].*) =", text)
-    return heading[1] if heading else None
+def is_prose(text: str) -> bool:
+    """Tell whether a paragraph is running prose: ten words, an end of sentence, no markup."""
+    is_sentence = len(WORD.findall(text)) >= 10 and SENTENCE_END.search(text)
+    return bool(is_sentence) and not re.search(r"[<>|]|\{\{", text)
+
+
+def unescape(text: str) -> str:
+    """Resolve character references such as ``&amp;``."""
+    # Over a huge one html.unescape() fails.
+    return html.unescape(re.sub(r"&#[0-9]{20,}+;?", "\ufffd", text))
 
 
 def _file_blocks(file: Path) -> Iterator[tuple[str, list[str]]]:

@@ -30,7 +30,6 @@ Sentences = Sequence[int]  # their positions in the store
 WordNumbers = Int[np.ndarray, " word"]
 WordPairs = Bool[np.ndarray, "word other"]
 
-WORDS_PER_BATCH = 320
 SCALE_SENTENCES = 200  # of train, to estimate how much features vary
 SMALLEST_SCALE = 1e-3  # below it a feature is rounding of float16, which must not be amplified
 
@@ -128,13 +127,13 @@ class ProbeData:
     def batches(self, sentences: Sentences) -> Iterator[Batch]:
         """Gather sentences of one length in batches, so that nothing is padded.
 
-        A batch follows as soon as it has enough words; the smaller ones are the last.
+        A batch follows as soon as it has 320 words; the smaller ones are the last.
         """
         by_length = defaultdict(list)
         for index in sentences:
             length = len(self.parses[index])
             by_length[length].append(index)
-            if length * len(by_length[length]) >= WORDS_PER_BATCH:
+            if length * len(by_length[length]) >= 320:
                 yield Batch(self, by_length.pop(length))
         for equally_long in by_length.values():
             yield Batch(self, equally_long)

@@ -17,7 +17,7 @@ from helpers.metrics.models import by_model
 from helpers.metrics.reference import COMPARED, UAS_WITHOUT_PUNCTUATION, UUAS, paper_table3
 from helpers.probes import CODE
 from helpers.probes.bilinear import BilinearProbe
-from helpers.probes.data import ProbeData, prepare
+from helpers.probes.data import ProbeData, attention_block, prepare
 from helpers.probes.distances import DistancesWords
 from helpers.probes.linear import Attn
 from helpers.probes.scores import (
@@ -292,8 +292,8 @@ def difference_table(results: Results) -> pd.DataFrame:
         subtrahend = UNDIRECTED if probe == STRUCTURAL else UAS_WITHOUT_PUNCTUATION
         if {probe, baseline} <= results.keys():  # some need word vectors
             estimate = results[probe][minuend].minus(results[baseline][subtrahend])
-            difference = estimate.columns("difference", df=True)
-            rows.append({"probe": probe, "other": baseline, **difference})
+            columns = estimate.columns("difference", df=True)
+            rows.append({"probe": probe, "other": baseline, **columns})
     return pd.DataFrame(rows)
 
 
@@ -336,8 +336,7 @@ def attention_contrast(data: ProbeData) -> Float[np.ndarray, " feature"]:
         heads = data.parses[index].heads
         if len(heads) > 2:
             dependents = np.flatnonzero(heads)
-            (batch,) = data.batches([index])
-            maps = batch.blocks[0, :, 1:-1].numpy()  # [dependent, candidate, feature]
+            maps = attention_block(data.store[index])[:, 1:-1]  # [dependent, candidate, feature]
             gold = maps[dependents, heads[dependents] - 1]
             remaining = maps[dependents].sum(1) - maps[dependents, dependents] - gold
             contrasts.append(gold - remaining / (len(heads) - 2))

@@ -13,7 +13,7 @@ from toy_corpora import write
 from helpers.data.columns import read_trees
 from helpers.data.links import labelled_pairs
 from helpers.data.pairs import paired_corpus, read_pairs
-from helpers.data.treebank import shuffled_words, treebank
+from helpers.data.treebank import treebank
 from helpers.errors import CorpusError
 
 SENTENCE = {"words": ["She", "reads", "books"], "pairs": [[0, 1, "nsubj"], [2, 1, "obj"]]}
@@ -25,19 +25,17 @@ def lines_of(*texts):
 
 
 def test_read_pairs_keeps_partners_documents_and_tags(tmp_path):
-    contact = {
-        "words": ["A", "\u200b"], "pairs": [[0, 1, "contact"], [0, 1, "contact"], [1, 1, "root"]],
-        "document": "1abc", "tags": ["X", None],
-    }  # fmt: skip
+    pairs = [[0, 1, "contact"], [0, 1, "contact"], [1, 1, "root"]]
+    contact = {"words": ["A", "\u200b"], "pairs": pairs, "document": "1abc", "tags": ["X", None]}
     counts = Counter()
     content = lines_of(SENTENCE) + "\n" + lines_of(contact, {"words": ["C"], "pairs": []})
     path = write(tmp_path, "x.jsonl.gz", gzip.compress(content.encode()))
     first, second = read_pairs(path, counts)
     assert first.pairs == ((0, 1, "nsubj"), (2, 1, "obj"))
     assert (first.source, first.tags) == ("x.jsonl, sentence 1", ())
-    assert second.words == ("A", "_")
+    assert (second.words, second.tags) == (("A", "_"), ("X", None))
     assert second.pairs == ((0, 1, "contact"), (1, 1, "root"))  # each once
-    assert (second.source, second.tags) == ("x.jsonl, document 1abc, sentence 3", ("X", None))
+    assert second.source == "x.jsonl, document 1abc, sentence 3"
     assert counts["sentences dropped: no pair"] == 1
 
 
@@ -51,16 +49,14 @@ def test_read_pairs_keeps_partners_documents_and_tags(tmp_path):
         {"words": [], "pairs": []},
         {"words": "a b", "pairs": []},
         {"words": ["a", 1], "pairs": []},
-        {"words": ["a"], "pairs": {}},
         {"words": ["a"], "pairs": [3]},
         {"words": ["a"], "pairs": [[0, 0]]},
         {"words": ["a"], "pairs": [[0, 0, ""]]},
         {"words": ["a", "b"], "pairs": [[0, 2, "x"]]},
         {"words": ["a", "b"], "pairs": [[-1, 0, "x"]]},
         {"words": ["a", "b"], "pairs": [[True, 0, "x"]]},
-        {"words": ["a", "b"], "pairs": [[0, 1.0, "x"]]},
         {**SENTENCE, "tags": ["X"]},
-        {**SENTENCE, "tags": "XYZ"},
+        {**SENTENCE, "tags": [1, 2, 3]},
         {**SENTENCE, "document": 7},
         {**SENTENCE, "heads": [2, 0, 2]},
     ],
@@ -70,8 +66,7 @@ def test_read_pairs_names_the_line_of_a_broken_file(tmp_path, text):
     path = write(tmp_path, "x.jsonl", f"{lines_of(SENTENCE)}{broken}\n")
     with pytest.raises(CorpusError) as error:
         list(read_pairs(path, Counter()))
-    assert str(error.value).startswith(f"{path}:2: ")
-    assert "\n" not in str(error.value)
+    assert str(error.value).startswith(f"{path}:2: ") and "\n" not in str(error.value)
 
 
 def test_paired_corpus_refuses_files_without_a_pair_and_folders(tmp_path):
@@ -89,24 +84,9 @@ def test_sentences_of_ewt_are_the_same_as_pairs(tmp_path):
         pairs = labelled_pairs(tree._asdict())
         document = re.search("document (.+), sentence", tree.source)[1]
         texts.append({"words": tree.words, "pairs": pairs, "document": document, "tags": tree.tags})
+    trees = treebank(path, sentences=300, seed=1).records()
     pairs_path = write(tmp_path, "ewt.jsonl", lines_of(*texts))
-    for size in (None, 300):
-        trees = treebank(path, sentences=size, seed=1).records()
-        sentences = paired_corpus(pairs_path, sentences=size, seed=1).records()
-        assert len(trees) == len(sentences)
-        for tree, sentence in zip(trees, sentences, strict=True):
-            assert tree.words == sentence.words and tree.split == sentence.split
-            assert labelled_pairs(tree._asdict()) == labelled_pairs(sentence._asdict())
-            assert tree.tags == sentence.tags
-
-
-def test_shuffled_pairs_stay_with_their_words(tmp_path):
-    text = {**SENTENCE, "tags": ["PRON", "VERB", "NOUN"]}
-    corpus = paired_corpus(write(tmp_path, "x.jsonl", lines_of(*[text] * 10)))
-    for sentence in shuffled_words(corpus, seed=1).records():
-        words = sentence.words
-        assert {(words[i], words[j], label) for i, j, label in sentence.pairs} == {
-            ("She", "reads", "nsubj"),
-            ("books", "reads", "obj"),
-        }
-        assert dict(zip(words, sentence.tags, strict=True))["reads"] == "VERB"
+    sentences = paired_corpus(pairs_path, sentences=300, seed=1).records()
+    for tree, sentence in zip(trees, sentences, strict=True):
+        assert (tree.words, tree.split, tree.tags) == (sentence[0], sentence[2], sentence[4])
+        assert labelled_pairs(tree._asdict()) == labelled_pairs(sentence._asdict())

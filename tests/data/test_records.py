@@ -1,29 +1,77 @@
-"""Records: the roles of tokens, clusters of sentences, documents that are cut."""
+"""Records and their links: trees, pairs and coreference chains, counted by hand."""
 
 import pytest
 from tokenizers import pre_tokenizers
 
-from helpers.data.records import (
-    Document,
-    Mention,
-    cluster_of,
-    is_punctuation,
-    roles,
-)
+from helpers.data import links
+from helpers.data.links import NO_MENTION, read_links
+from helpers.data.records import Document, Mention, cluster_of, is_punctuation, roles
+from helpers.metrics import reference
 
 BERT = {"cls": "[CLS]", "sep": "[SEP]"}
+TREE = {
+    "words": ["Ann", "'s", "dog", "saw", "her"],
+    "heads": [3, 1, 4, 0, 4],
+    "relations": ["poss", "case", "nsubj", "root", "dobj"],
+}
+DOCUMENT = {  # [Ann]1 lost [[her]1 ring]2 and [it]2 ; [she]1
+    "words": ["Ann", "lost", "her", "ring", "and", "it", ";", "she"],
+    "mentions": [
+        [5, 6, 2, 5], [0, 1, 1, 0], [2, 4, 2, 3], [2, 3, 1, 2], [7, 8, 1, 7], [4, 5, None, 4],
+    ],
+}  # fmt: skip
+
+
+def rows_of(made):
+    """List relation, word, query and gold words of each link."""
+    gold = [row.nonzero()[0].tolist() for row in made.gold]
+    return list(zip(made.relation, made.word, made.query, gold, strict=True))
+
+
+def test_links_of_a_tree_have_a_root_without_gold_and_read_possessors_from_their_mark():
+    made = read_links(TREE)
+    assert rows_of(made) == [
+        ("poss", 0, 1, [2]),
+        ("case", 1, 1, [0]),
+        ("nsubj", 2, 2, [3]),
+        ("root", 3, 3, []),
+        ("dobj", 4, 4, [3]),
+    ]
+    assert made.is_root.tolist() == [False, False, False, True, False]
+    assert made.candidates.all() and set(made.mention) == {NO_MENTION}
+
+
+def test_links_of_pairs_have_all_partners_of_a_label():
+    pairs = [[0, 1, "x"], [0, 2, "x"], [0, 2, "y"], [1, 1, "root"], [2, 0, "All"], [2, 1, "Root"]]
+    assert rows_of(read_links({"words": ["a", "b", "c"], "pairs": pairs})) == [
+        ("x", 0, 0, [1, 2]),
+        ("y", 0, 0, [2]),
+        ("root", 1, 1, []),
+        ("All (label)", 2, 2, [0]),  # a name of the program's own
+        ("Root (label)", 2, 2, [1]),
+    ]
+    assert {reference.ALL, reference.EVERY_RELATION, links.COREFERENCE} == links.RESERVED
+
+
+def test_links_of_coreference_have_antecedents_among_mentions():
+    made = read_links(DOCUMENT)
+    assert rows_of(made) == [
+        ("coreference", 2, 2, [0]),
+        ("coreference", 5, 5, [3]),
+        ("coreference", 7, 7, [0, 2]),
+    ]
+    assert made.mention.tolist() == [1, 4, 5]  # by first word, then by last
+    assert made.candidates[0].nonzero()[0].tolist() == [0, 3, 4, 5, 7]  # not itself
+    none = read_links({"tokens": ["[CLS]", "a"]})
+    assert len(none.word) == len(none.gold) == 0 and none.is_root.tolist() == []
 
 
 def test_roles_gives_every_position_one_role():
     tokens = ["[CLS]", "a", ",", "b", ".", "[SEP]", "c", ".", "[SEP]"]
+    names = {"[CLS]": "cls", "[SEP]": "sep", ",": "punctuation", ".": "punctuation"}
     token_roles = roles(tokens, BERT)
-    assert token_roles.cls.tolist() == [token == "[CLS]" for token in tokens]
-    assert token_roles.sep.tolist() == [token == "[SEP]" for token in tokens]
-    assert token_roles.punctuation.tolist() == [token in {",", "."} for token in tokens]
-    assert token_roles.other.tolist() == [token in {"a", "b", "c"} for token in tokens]
-    masks = token_roles.masks()
-    assert (sum(mask.astype(int) for mask in masks.values()) == 1).all()
-    assert list(masks) == ["cls", "sep", "punctuation", "other"]
+    assert token_roles.kinds() == [names.get(token, "other") for token in tokens]
+    assert (sum(mask.astype(int) for mask in token_roles.masks().values()) == 1).all()
     assert roles(["a", "</s>"], {"cls": None, "sep": "</s>"}).cls is None
     marks = roles([".", ",", "Ġ.", "▁,", "...", ";", "!", "-", "##.", "Ġ", "▁"], BERT).punctuation
     assert marks.tolist() == [True] * 4 + [False] * 7
@@ -31,33 +79,24 @@ def test_roles_gives_every_position_one_role():
 
 @pytest.mark.parametrize("mark", "。，、｡،۔।॥՝።፣")
 def test_is_punctuation_of_other_scripts(mark):
-    assert is_punctuation(mark) and is_punctuation(f"▁{mark}")
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(mark)[0][0]
-    assert is_punctuation(byte_level)
+    assert is_punctuation(mark) and is_punctuation(f"▁{mark}") and is_punctuation(byte_level)
     assert not is_punctuation(byte_level[:-1]) or len(byte_level) == 1
     assert not is_punctuation(mark + mark)
 
 
-@pytest.mark.parametrize("word", ["、の", "?", "؟", "¿", ";", "؛", "·", "", "Ġ", "word", "…", "ÃĢ"])
+@pytest.mark.parametrize("word", ["、の", "?", "؟", "¿", "؛", "·", "", "word", "…", "ÃĢ"])
 def test_is_punctuation_of_other_tokens(word):
     assert not is_punctuation(word)
 
 
 def test_cut_keeps_mentions_that_end_before_it():
-    mentions = (
-        Mention(0, 1, 1, 0),
-        Mention(1, 2, 2, 1),
-        Mention(2, 5, 1, 2),
-        Mention(3, 4, 2, 3),
-        Mention(4, 6, 3, 4),
-        Mention(5, 6, 1, 5),
-    )
-    document = Document(tuple("abcdef"), ("NOUN",) * 6, mentions, "dev", "d")
-    shorter, dropped = document.cut(4)
+    spans = [(0, 1, 1, 0), (1, 2, 2, 1), (2, 5, 1, 2), (3, 4, 2, 3), (4, 6, 3, 4)]
+    mentions = tuple(Mention(*span) for span in spans)
+    shorter, dropped = Document(tuple("abcdef"), ("X",) * 6, mentions, "dev", "d").cut(4)
     assert (shorter.words, len(shorter.tags)) == (tuple("abcd"), 4)
     assert shorter.mentions == (Mention(0, 1, None, 0), Mention(1, 2, 2, 1), Mention(3, 4, 2, 3))
-    assert dropped == 3  # 2-5 crosses; 4-6 and 5-6 lie beyond
-    assert document.cut(6)[0].mentions[:4] == mentions[:4]
+    assert dropped == 2  # 2-5 crosses; 4-6 lies beyond
 
 
 @pytest.mark.parametrize(

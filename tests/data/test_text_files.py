@@ -1,64 +1,53 @@
-"""Words of files, and their fingerprints: the SHA-256 of all bytes, remembered for large files."""
+"""Files of any origin: lines, fingerprints, words, other formats, other languages."""
 
 import hashlib
 import os
 from collections import Counter
 
 import pytest
+from toy_corpora import PARAGRAPHS, write
 
 from helpers.data import text_files
-from helpers.data.text_files import file_fingerprint, lines, word
+from helpers.data.text_files import (
+    file_fingerprint,
+    is_english,
+    lines,
+    refuse_other_formats,
+    word,
+)
+from helpers.data.wikipedia import articles
 from helpers.errors import CorpusError
 
-CONTENT = b"The cat sat on the mat.\n" * 400
+ROW = "1\tAnn\t_\tPROPN\t_\t_\t0\troot\t_\t_\n"
+PROSE = "My aunt read the report, which was short."
 
 
-@pytest.fixture
-def hashed(monkeypatch):
-    """The names of the large files that were hashed, not remembered."""
-    names = []
-    original = text_files.sha256
-
-    def spy(path):
-        names.append(path.name)
-        return original(path)
-
-    monkeypatch.setattr(text_files, "sha256", spy)
-    return names
-
-
-@pytest.fixture
-def large_file(tmp_path, own_cache, monkeypatch):
-    """A file that counts as large."""
-    monkeypatch.setattr(text_files, "LARGE_FILE_BYTES", 1000)
-    path = tmp_path / "large.txt"
-    path.write_bytes(CONTENT)
-    return path
-
-
-def test_file_fingerprint_hashes_an_unchanged_large_file_once(large_file, hashed):
-    expected = hashlib.sha256(CONTENT).hexdigest()
-    assert file_fingerprint(large_file) == file_fingerprint(large_file) == expected
-    assert hashed == ["large.txt"]
-
-
-def test_file_fingerprint_changes_with_a_byte_of_a_large_file(large_file, hashed):
+def test_fingerprint_of_a_large_file_is_computed_once_for_its_content(
+    tmp_path, own_cache, monkeypatch
+):
     """The time of modification is set back, which programs can do."""
-    before = file_fingerprint(large_file)
-    status = large_file.stat()
-    with large_file.open("r+b") as file:
-        file.seek(len(CONTENT) // 2)
-        file.write(b"\0")
-    os.utime(large_file, ns=(status.st_atime_ns, status.st_mtime_ns))
-    after = file_fingerprint(large_file)
-    assert hashed == ["large.txt", "large.txt"]
-    assert after == hashlib.sha256(large_file.read_bytes()).hexdigest() != before
+    monkeypatch.setattr(text_files, "LARGE_FILE_BYTES", 1000)
+    sha256 = text_files.sha256
+    hashed = []
+    monkeypatch.setattr(text_files, "sha256", lambda path: hashed.append(path) or sha256(path))
+    path = write(tmp_path, "large.txt", "The cat sat on the mat.\n" * 400)
+    before = file_fingerprint(path)
+    assert before == file_fingerprint(path) == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert len(hashed) == 1
+    status = path.stat()
+    path.write_bytes(path.read_bytes()[:-1] + b"\0")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert file_fingerprint(path) == hashlib.sha256(path.read_bytes()).hexdigest() != before
 
 
-def test_lines_and_fingerprints_name_a_file_that_is_missing(tmp_path):
+def test_files_that_are_missing_or_packed_otherwise_are_named(tmp_path):
     for read in (lambda path: list(lines(path)), file_fingerprint):
         with pytest.raises(CorpusError, match=r"gone\.txt: cannot be read \(No such file"):
             read(tmp_path / "gone.txt")
+    for magic in (b"PK\x03\x04", b"7z\xbc\xaf", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd"):
+        path = write(tmp_path, "vectors.txt", magic + b"rest")
+        with pytest.raises(CorpusError, match=r"vectors.txt: is an archive"):
+            list(lines(path))
 
 
 def test_word_replaces_and_counts_invisible_words():
@@ -68,4 +57,63 @@ def test_word_replaces_and_counts_invisible_words():
     assert not counts
     for form in ["", "\xa0", "\u200b\u2060", "\u202e", "\u0301", "\ufffd", "\x07", "\U000e0001"]:
         assert word(form, counts) == "_"
-    assert counts == {"words that are empty or invisible, read as _": 8}
+    assert counts.total() == 8
+
+
+@pytest.mark.parametrize(
+    ("purpose", "content", "format"),
+    [
+        ("coreference", '{"id": "d0", "mention_clusters": [[[0, 0, 1]]]}\n', "JSON"),
+        ("coreference", f"# global.columns = ID FORM\n{ROW}", "CoNLL-U Plus"),
+        ("coreference", "\n<?xml version='1.0'?>\n<words/>\n", "XML"),
+        ("treebank", "#begin document (nw/0); part 000\nnw/0 0 0 Ann NNP\n", "CoNLL-2012"),
+        ("treebank", "\n( (S (NP (NNP Ann)) (VP (VBD left)) (. .)) )\n", "phrase structure"),
+        ("treebank", "(TOP (S (NP (NNP Ann))))\n", "phrase structure"),
+        ("treebank", '[\n{"words": []}\n]\n', "JSON"),
+        ("text", f'{{"id": 0, "text": "{PROSE}"}}\n' * 2, "JSON"),
+        ("text", f'id,text,label\n0,"{PROSE}",1\n', "a table"),
+        ("text", f'"id";"text"\n0;"{PROSE}"\n', "a table"),
+        ("text", f"# text = Ann\n{ROW}{ROW}", "a table"),
+        ("text", f"<!DOCTYPE html>\n<html><p>{PROSE}</p></html>\n", "XML or HTML"),
+        ("text", "<mediawiki>\n<page/></mediawiki>\n", "a MediaWiki dump"),
+        ("text", "654:0:Bridge\n654:1:Road\n", "the index of a dump"),
+    ],
+)
+def test_other_formats_are_refused_by_their_beginning(purpose, content, format, tmp_path):
+    path = write(tmp_path, "x.txt", content)
+    with pytest.raises(CorpusError, match=f"looks like {format}") as error:
+        refuse_other_formats(path, purpose)
+    assert str(error.value).startswith(f"{path}:1: ")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "Yes, no, perhaps\nbread, water and salt\n",
+        "One,two\nthree\n",
+        "10:30: the train\n11:40: the bus\n",
+        "# Title\n# Title again\nAnn left.\n",
+        "(She left.)\n[He stayed.]\n",
+        "\tIndented.\n\tIndented.\n",
+    ],
+)
+def test_text_that_looks_a_little_like_data_is_read(tmp_path, content):
+    path = write(tmp_path, "a.txt", content)
+    paragraphs = [text for article in articles(path) for text in article.paragraphs]
+    assert paragraphs == [" ".join(line.split()) for line in content.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("text", "english"),
+    [
+        ("De rivier was in dat jaar zo hoog dat men niet meer langs het water kon lopen. Op een "
+         "morgen zagen de kinderen hoe het in de tuin kwam, en zij riepen hun vader.", False),
+        ("那一年河水很高，人们不能在岸边行走。一天早上，孩子们看见水流进了花园。", False),
+        (" ".join(map(" ".join, PARAGRAPHS)), True),
+        ("Alas, poor Yorick!", True),  # too short to tell
+        ("the the" + " cat" * 18, True),  # a tenth of frequent words
+        ("the" + " cat" * 19, False),
+    ],
+)  # fmt: skip
+def test_is_english(text, english):
+    assert is_english([text]) == english

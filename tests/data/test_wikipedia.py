@@ -1,4 +1,4 @@
-"""Wikipedia and plain text: from markup and lines to paragraphs and segments."""
+"""Text: from lines and articles to paragraphs and segments."""
 
 import bz2
 import hashlib
@@ -13,22 +13,21 @@ from helpers.errors import CorpusError
 PROSE = "The {} paragraph has more than ten words, as every usable one must."
 
 
-def test_segments_refuses_bad_paths(tmp_path):
+def test_texts_without_a_segment_are_refused(tmp_path):
     with pytest.raises(CorpusError, match="does not exist or is not a regular file; check the"):
         segments(tmp_path / "nowhere.txt")
-
-
-def test_articles_of_plain_text_refuse_another_encoding(tmp_path):
+    with pytest.raises(CorpusError, match=r"no \.txt or \.md"):
+        segments(tmp_path)
     with pytest.raises(CorpusError, match=r"a\.txt:2: not UTF-8 text; save it as plain text"):
         list(articles(write(tmp_path, "a.txt", b"%PDF-1.7\n\xff")))
-
-
-# Plain text
+    for content in ("", "one\n"):
+        with pytest.raises(CorpusError, match=r"a\.txt: "):
+            segments(write(tmp_path, "a.txt", content)).records()
 
 
 @pytest.mark.parametrize("separator", ["\n", "\r\n\r\n", "\n \t\n\n", "\n\u200b\n"])
 def test_articles_of_plain_text_keep_every_visible_paragraph(separator, tmp_path):
-    lines = ["First  paragraph ( ; b ) .", "...", "שלום", "東京", "🙂\u2028x"]
+    lines = ["First\u200b  paragraph ( ; b ) .", "...", "שלום", "東京", "🙂\u2028x"]
     path = write(tmp_path, "notes.txt", "\ufeff\n" + separator.join(lines) + "\n\n")
     counts = Counter()
     blocks = list(articles(path, counts=counts))
@@ -40,10 +39,8 @@ def test_articles_of_plain_text_keep_every_visible_paragraph(separator, tmp_path
 
 
 def test_articles_of_plain_text_join_lines_up_to_a_blank_one(tmp_path):
-    path = write(
-        tmp_path, "my.txt", "The first\n  paragraph.\n\u200d \ufeff\nThe second.\n\n\nA\r\nb\n"
-    )
-    first, second = articles(path)
+    content = "The first\n  paragraph.\n\u200d \ufeff\nThe second.\n\n\nA\r\nb\n"
+    first, second = articles(write(tmp_path, "my.txt", content))
     assert first.paragraphs == ("The first paragraph.", "The second.")
     assert second.paragraphs == ("A b",)
 
@@ -57,62 +54,26 @@ def test_articles_of_a_single_file_are_blocks_of_a_tenth(n_paragraphs, size, tmp
 
 
 def test_articles_of_a_folder_are_its_text_files(tmp_path):
-    with pytest.raises(CorpusError, match=r"no \.txt or \.md"):
-        segments(tmp_path)
     (tmp_path / "b").mkdir()
     write(tmp_path / "b", "one.md", "\n\n".join(["# One", *"abcdefg"]))
     write(tmp_path, "two.txt", "one\ntwo")
     write(tmp_path, "no.csv", "a,b")
     sizes = {article.title: len(article.paragraphs) for article in articles(tmp_path)}
     assert sizes == {"b/one.md": 8, "two.txt": 2}
-    before = segments(tmp_path).fingerprint
-    write(tmp_path, "two.txt", "one\nthree")
-    assert segments(tmp_path).fingerprint != before
 
 
-# Files that mark articles
-
-
-def extracted(number, *names):
-    """Write an article as WikiExtractor does: its title, a paragraph or heading per line."""
-    text = "\n".join(PROSE.format(name) for name in names)
-    return (
-        f'<doc id="{number}" url="https://a.org/?curid={number}" title="Bridge &amp; {number}">\n'
-        f"Bridge &amp; {number}\n\n{text}\nHistory.\n\n</doc>\n"
-    )
-
-
-def test_articles_of_wikiextractor_have_no_marks_and_titles(tmp_path):
+def test_articles_of_wikiextractor_are_prose_without_titles_and_markup(tmp_path):
     for folder, number in (("AA", 0), ("AB", 1)):
         (tmp_path / folder).mkdir()
-        content = extracted(number, "first", "second", "third").encode()
-        write(tmp_path / folder, "wiki_00.bz2", bz2.compress(content))
+        texts = "\n".join(map(PROSE.format, ["R&amp;amp;D", "&lt;br&gt;", "third"]))
+        mark = f'<doc id="1" url="https://a.org/" title="Bridge &amp; {number}">'
+        content = f"{mark}\nBridge\n\n{texts}\nHistory.\n\n</doc>\n"
+        write(tmp_path / folder, "wiki_00.bz2", bz2.compress(content.encode()))
     counts = Counter()
     first, second = articles(tmp_path, counts=counts)
     assert (first.title, second.title) == ("Bridge & 0", "Bridge & 1")
-    assert first.paragraphs == tuple(PROSE.format(n) for n in ("first", "second", "third"))
-    assert counts["paragraphs dropped: fewer than 10 words"] == 4
-    untitled = f'<doc id="1" url="x" title="">\nBridge\n\n{PROSE}\n{PROSE}\n</doc>\n'
-    (article,) = articles(write(tmp_path, "wiki_01", untitled))
-    assert article.title == "Bridge" and len(article.paragraphs) == 2
-
-
-def test_articles_of_wikitext_have_no_headings_and_marks(tmp_path):
-    wikitext = (
-        f" \n = Bridge 0 = \n \n {PROSE} \n = = History = = \n \n"
-        " The <unk> bridge was built by the town in 19 @-@ 20 for 1 @,@ 200 marks . \n"
-        " It was built by the town in 19 @-@ 20 , for 1 @,@ 200 marks , and sold at once . \n"
-        f" = Bridge 1 = \n {PROSE} \n {PROSE} \n"
-    )
-    counts = Counter()
-    first, second = articles(write(tmp_path, "wiki.train.tokens", wikitext), counts=counts)
-    assert (first.title, second.title) == ("Bridge 0", "Bridge 1")
-    built = "It was built by the town in 19-20, for 1,200 marks, and sold at once."
-    assert (first.paragraphs, len(second.paragraphs)) == ((PROSE, built), 2)
-    assert counts["paragraphs dropped: markup left"] == 1  # with <unk>
-
-
-# Segments
+    assert first.paragraphs == (PROSE.format("R&amp;D"), PROSE.format("third"))
+    assert counts["paragraphs dropped: title, list or markup"] == 6
 
 
 @pytest.fixture
@@ -126,25 +87,22 @@ def numbered(tmp_path):
     return folder
 
 
-def test_segments_are_pairs_of_paragraphs_that_do_not_overlap(numbered):
+def test_segments_are_pairs_of_paragraphs_of_which_some_are_sampled(numbered):
     counts = Counter()
     corpus = segments(numbered, count=None)
-    pairs = [(segment.first, segment.second) for segment in corpus.read(counts)]
+    population = list(corpus.read(counts))
+    pairs = [(segment.first, segment.second) for segment in population]
     assert pairs[:3] == [("d0 p0", "d0 p1"), ("d0 p2", "d0 p3"), ("d1 p0", "d1 p1")]
     assert len(pairs) == counts["segments"] == 20 and corpus.name == "my-corpus"
     assert counts["paragraphs without a partner"] == 10
-
-
-def test_segments_sample_is_seeded_and_in_order(numbered):
-    population = segments(numbered, count=None).records()
-    counts = Counter()
     sample = list(segments(numbered, count=7, seed=1).read(counts))
+    assert counts["segments not sampled"] == 33  # both readings are counted
     assert sample == segments(numbered, count=7, seed=1).records()
     assert sample != segments(numbered, count=7, seed=2).records()
     indices = [population.index(segment) for segment in sample]
     assert indices == sorted(set(indices))
-    assert counts["segments not sampled"] == 13
     assert segments(numbered, count=50).records() == population
+    assert corpus.part(3).records() == [population[0], population[9], population[19]]
 
 
 def test_segments_fingerprint_depends_on_count_seed_and_file(numbered):
@@ -155,24 +113,11 @@ def test_segments_fingerprint_depends_on_count_seed_and_file(numbered):
     assert fingerprints[0] == fingerprints[1] and len(set(fingerprints)) == 5
 
 
-@pytest.mark.parametrize("content", ["", "one\n"])
-def test_segments_refuses_a_text_without_a_pair(tmp_path, content):
-    with pytest.raises(CorpusError, match=r"a\.txt: "):
-        segments(write(tmp_path, "a.txt", content)).records()
-
-
-def test_segments_of_the_sample_are_clean():
+def test_segments_of_the_sample_are_those_of_the_committed_runs():
     counts = Counter()
     sample = list(segments(count=None).read(counts))
-    assert counts["articles"] == 101
-    assert counts["paragraphs kept"] == 4566
-    assert len(sample) == counts["segments"] > 2200
+    assert (counts["articles"], counts["paragraphs kept"]) == (101, 4566)
     assert segments().name == "wikipedia-sample"
     texts = [segment.first for segment in sample] + [segment.second for segment in sample]
-    for residue in ("''", "{{", "}}", "[[", "]]", "|", "<", "( ", " ,", "(;", "&nbsp;", "  "):
-        assert not any(residue in text for text in texts), residue
-    assert not any(text[0] in "*#:;=" for text in texts)
     digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
-    assert digest.startswith("343eb0c94d956135"), (
-        "the committed runs were made with other paragraphs"
-    )
+    assert digest.startswith("343eb0c94d956135")

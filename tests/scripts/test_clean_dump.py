@@ -7,11 +7,17 @@ from collections import Counter
 import pytest
 from toy_corpora import write
 
-from helpers.data.prose import tidy, why_not_prose
 from helpers.data.wikipedia import Article, articles
 from helpers.errors import CorpusError
 from scripts import clean_dump
-from scripts.clean_dump import HIDDEN_PREFIXES, dump_articles, paragraphs, plain
+from scripts.clean_dump import (
+    HIDDEN_PREFIXES,
+    dump_articles,
+    paragraphs,
+    plain,
+    tidy,
+    why_not_prose,
+)
 
 PROSE = "The {} paragraph has more than ten words, as every usable one must."
 FIRST, LAST = PROSE.format("first"), PROSE.format("last")
