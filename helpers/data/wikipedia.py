@@ -13,6 +13,9 @@ is a line, and only paragraphs of prose are kept::
 
     A bridge is a structure that ...
     </doc>
+
+In WikiText, ``= Bridge =`` begins an article, ``= = History = =`` a section, and words have spaces
+between them (``19 @-@ 20 , for``).
 """
 
 from __future__ import annotations
@@ -41,7 +44,8 @@ from helpers.errors import CorpusError
 from helpers.files import slugify
 from helpers.progress import progress
 
-ARTICLE_MARK = "<doc "  # begins an article of WikiExtractor
+# The line that begins an article of WikiExtractor, or of WikiText, with its title.
+ARTICLE_MARK = re.compile(r'<doc (?:.*\btitle="([^"]*)")?.*>$|= ([^=].*) =$')
 SENTENCE_END = re.compile(r"[.!?…。！？؟।][\"'”’»)\]]{0,3}$")
 WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_]++")  # a CJK character counts as a word
 # The bundled sample of English Wikipedia (101 articles).
@@ -76,8 +80,8 @@ def articles(path: Path, *, counts: Counter[str] | None = None) -> Iterator[Arti
     Yields
     ------
     Article
-        For files of WikiExtractor: an article with its paragraphs of prose.  For plain text: each
-        file of a folder, or each block of a single file, with every visible paragraph.
+        For files of WikiExtractor and WikiText: an article with its paragraphs of prose.  For plain
+        text: each file of a folder, or each block of a single file, with every visible paragraph.
 
     Raises
     ------
@@ -88,8 +92,8 @@ def articles(path: Path, *, counts: Counter[str] | None = None) -> Iterator[Arti
     files = text_paths(path)
     for file in files:
         refuse_other_formats(file, "text")
-        first_line = next((line for _, line in lines(file) if line.strip()), "")
-        if first_line.startswith(ARTICLE_MARK):
+        first_line = next((line.strip() for _, line in lines(file) if line.strip()), "")
+        if ARTICLE_MARK.match(first_line):
             documents = _marked_articles(file, counts)
         elif len(files) > 1:
             documents = [(file.relative_to(path).as_posix(), list(_paragraphs(file)))]
@@ -102,21 +106,23 @@ def articles(path: Path, *, counts: Counter[str] | None = None) -> Iterator[Arti
 
 
 def _marked_articles(file: Path, counts: Counter[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yield the title of each article of WikiExtractor, and its paragraphs of running prose.
+    """Yield the title of each article, and its paragraphs of running prose.
 
     ``counts`` receives the number of paragraphs that were dropped.
     """
     title = ""
     texts: list[str] = []
-    for _, line in chain(lines(file), [(0, ARTICLE_MARK)]):  # which ends the last article
+    for _, line in chain(lines(file), [(0, "<doc >")]):  # which ends the last article
         text = one_line(unescape(line))
-        if line.startswith(ARTICLE_MARK):
+        mark = ARTICLE_MARK.match(line.strip())
+        if mark:
             if texts:
                 yield title, texts
-            titles = re.findall(r'\btitle="([^"]*)"', line)
-            title = unescape("".join(titles))
+            title = unescape("".join(name for name in mark.groups() if name))
             texts = []
-        elif is_prose(text):
+            continue
+        text = re.sub(r" @([-.,])@ | ([,.;:!?)])(?= |$)", r"\1\2", text)  # of WikiText
+        if is_prose(text):
             texts.append(text)
         elif text and text != "</doc>":
             counts["paragraphs dropped: title, list or markup"] += 1

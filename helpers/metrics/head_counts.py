@@ -86,7 +86,8 @@ class HeadCounts:
                 "on dev; give a treebank with both (TRAIN,DEV), more sentences (--sentences), or "
                 "more tokens for long ones (--max-tokens)"
             )
-        by_row = {name: values[rows] for name, values in vars(self).items() if name != "names"}
+        of_all = ("names", "layer_numbers")
+        by_row = {name: values[rows] for name, values in vars(self).items() if name not in of_all}
         return replace(self, **by_row)
 
     def by_article(self, values: Num[np.ndarray, "row ..."], relation: str) -> Clusters:

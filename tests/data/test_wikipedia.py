@@ -76,6 +76,19 @@ def test_articles_of_wikiextractor_are_prose_without_titles_and_markup(tmp_path)
     assert counts["paragraphs dropped: title, list or markup"] == 6
 
 
+def test_articles_of_wikitext_have_no_headings_and_marks(tmp_path):
+    wikitext = (
+        f" \n = Bridge 0 = \n \n {PROSE} \n = = History = = \n \n"
+        " The <unk> bridge was built by the town in 19 @-@ 20 for 1 @,@ 200 marks . \n"
+        " It was built by the town in 19 @-@ 20 , for 1 @,@ 200 marks , and sold at once . \n"
+        f" = Bridge 1 = \n {PROSE} \n {PROSE} \n"
+    )
+    first, second = articles(write(tmp_path, "wiki.train.tokens", wikitext))
+    assert (first.title, second.title) == ("Bridge 0", "Bridge 1")
+    built = "It was built by the town in 19-20, for 1,200 marks, and sold at once."
+    assert (first.paragraphs, len(second.paragraphs)) == ((PROSE, built), 2)
+
+
 @pytest.fixture
 def numbered(tmp_path):
     """Write ten documents of five paragraphs: two segments and one left-over paragraph each."""
