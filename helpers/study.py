@@ -2,8 +2,9 @@
 
 A model is named as in the column ``model`` of tables: "trained" is the study's own, "random" has
 random weights, and "entropy-matched" has the entropies of the study's own besides.  Further random
-weights are "random-1", "random-2" ...  A finished store opens without a model, so that a notebook
-whose results are all in the cache neither loads one nor imports torch.
+weights are "random-1", "random-2" ...  "reordered" has the trained layers in random order.  A
+finished store opens without a model, so that a notebook whose results are all in the cache neither
+loads one nor imports torch.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from helpers.store.store import Store
 
 MATCHED = "entropy-matched"
+REORDERED = "reordered"
 
 
 class Study:
@@ -103,7 +105,7 @@ class Study:
         Parameters
         ----------
         name : str
-            "trained", "random", "entropy-matched", "random-1" ...
+            "trained", "random", "entropy-matched", "random-1" ..., "reordered".
 
         Returns
         -------
@@ -113,6 +115,8 @@ class Study:
         """
         if name == MATCHED:
             return {**self.model_key("random"), "matched to": self._matched_to()}
+        if name == REORDERED:
+            return {**self.model_key(), "layer order": {"seed": self.settings.seed}}
         return model_key(self.settings.model, **self._model_options(name))
 
     def load(self, name: str = "trained") -> Model:
@@ -131,6 +135,8 @@ class Study:
             return self._encoders[name]
         if name == MATCHED:
             encoder = self._match_entropies()
+        elif name == REORDERED:
+            encoder = self.load().with_reordered_layers(self.settings.seed)
         else:
             options = self._model_options(name)
             encoder = load_model(self.settings.model, device=self.settings.device, **options)

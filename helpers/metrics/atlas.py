@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from helpers.metrics.clustering import THRESHOLDS, coreference_head
-from helpers.metrics.dependency_heads import FUNCTION_MARGIN
 from helpers.metrics.heads import DIRECTIONS, head_label
 from helpers.metrics.models import rows_of_model
 from helpers.metrics.reference import BROAD, paper_names, relation_ends
@@ -21,15 +20,21 @@ SOURCES = {
     "relative_position": ["previous", "current", "next"],
     "token_types": ["cls", "sep", "first", "punctuation"],
     "entropy": ["entropy", "uniform"],
+    "repeated_tokens": ["same", "after_same"],
 }
-RELATION_COLUMNS = ("relation", "direction", "accuracy", "margin", "coreference")
+RELATION_COLUMNS = (
+    "relation", "direction", "among", "nearest", "lead", "lead_low", "lead_high", "coreference",
+)  # fmt: skip
 COLUMNS = (
     *HEAD, "kind", "name", "number", *chain.from_iterable(SOURCES.values()), *RELATION_COLUMNS,
 )  # fmt: skip
 # Kinds of heads, in the order in which they are tried.
-KINDS = ("relation", "coreference", "position", "special token", "punctuation", "broad", "other")
-RELATION, COREFERENCE, POSITION, SINK, PUNCTUATION, BROAD_HEAD, OTHER = KINDS
-LEAST_ACCURACY = 100 / 3  # percent, of a head that is named after a relation
+KINDS = (
+    "relation", "coreference", "induction", "same token", "position", "special token",
+    "punctuation", "broad", "mixed",
+)  # fmt: skip
+RELATION, COREFERENCE, INDUCTION, SAME, POSITION, SINK, PUNCTUATION, BROAD_HEAD, MIXED = KINDS
+OF_REPEATED = 0.3  # share of the attention from a repeated token; random weights have up to 0.04
 NO_NAME = "–"
 # Kinds and names by what a share of attention goes to; the names of special tokens are the model's.
 POSITIONS = {"previous": "previous token", "current": "itself", "next": "next token"}
@@ -45,18 +50,20 @@ def head_atlas(
 
     The name is the first of these that is true of the head:
 
-    1. ``relation``: for the relation that it does best on train, it is right for at least a third
-       of the words of dev, and leads the best fixed offset by at least `FUNCTION_MARGIN` percentage
-       points.  "object to verb" attends from a dependent to its parent, "verb to object" from the
-       parent to the dependent.
+    1. ``relation``: among the words of one part of speech, it finds more partners than the nearest
+       word of that part of speech does, on the same words of dev, and the lower bound of the
+       difference is above zero (`helpers.metrics.tags_and_places.class_heads`).  "object to verb"
+       attends from a dependent to its parent, "verb to object" from the parent to the dependent.
     2. ``coreference``: it is the best head of coreference, and its accuracy is above that of
        matching head words, with the whole 95% interval.
-    3. ``position``: at least half of its attention goes to the previous, the same or the next
+    3. ``induction``, ``same token``: from a token that occurred before, it gives `OF_REPEATED` to
+       the token after that occurrence, or to the occurrence (`repeated_tokens.csv`).
+    4. ``position``: at least half of its attention goes to the previous, the same or the next
        token.
-    4. ``special token``, ``punctuation``: at least 60% go to [CLS], to [SEP] or the first token,
+    5. ``special token``, ``punctuation``: at least 60% go to [CLS], to [SEP] or the first token,
        or to periods and commas.
-    5. ``broad``: its entropy is at least `BROAD` times that of uniform attention.
-    6. ``other``: none of these; its number is the largest share of its attention.
+    6. ``broad``: its entropy is at least `BROAD` times that of uniform attention.
+    7. ``mixed``: none of these; its number is the largest share of its attention.
 
     Thresholds are those of Figure 6 (`helpers.metrics.clustering.THRESHOLDS`).
 
@@ -67,16 +74,16 @@ def head_atlas(
     special_tokens : mapping of str to str or None
         The model's tokens for [CLS] ("cls") and [SEP] ("sep").
     heads_of_relations : DataFrame
-        For each head, the relation that it does best (`dependency_heads.each_head`), and its
+        For each head, the relation that it does best (`tags_and_places.class_heads`), and its
         accuracy on ``coreference``.
 
     Returns
     -------
     DataFrame
         A row for each head: ``layer`` and ``head`` (from 1), ``kind`` (one of `KINDS`), ``name``,
-        ``number`` (a text: "73% vs 40%" are the accuracies of head and offset), and the columns of
-        `SOURCES` and `RELATION_COLUMNS`.  The relation has its accuracy and margin on dev, in
-        percent.  Cells are empty if the run lacks the table.
+        ``number`` (a text: "81% (nearest 74%)" are the accuracies of the head among the words of a
+        class and of the nearest of them), and the columns of `SOURCES` and `RELATION_COLUMNS`.
+        Cells are empty if the run lacks the table.
     """
     merged = heads_of_relations.filter([*HEAD, *RELATION_COLUMNS])
     for name, columns in SOURCES.items():
@@ -107,12 +114,14 @@ def _name(
     ``relations`` has the paper's names of relations, ``targets`` those of what a share of attention
     goes to, and ``antecedents`` the label of the head of coreference.
     """
-    if head["margin"] >= FUNCTION_MARGIN and head["accuracy"] >= LEAST_ACCURACY:
-        offset = head["accuracy"] - head["margin"]
-        number = f"{head['accuracy']:.0f}% vs {offset:.0f}%"
+    if head["lead_low"] > 0:
+        number = f"{head['among']:.0f}% (nearest {head['nearest']:.0f}%)"
         return RELATION, _relation_name(head, relations), number
     if head_label(head["layer"] - 1, head["head"] - 1) == antecedents:
         return COREFERENCE, "mention to antecedent", f"{head['coreference']:.0f}%"
+    for kind, column in ((INDUCTION, "after_same"), (SAME, "same")):
+        if head[column] >= OF_REPEATED:
+            return kind, kind, f"{head[column]:.0%}"
     shares = {name: head[name] for name in THRESHOLDS if head[name] > 0}
     for name, share in shares.items():
         if share >= THRESHOLDS[name]:
@@ -120,9 +129,9 @@ def _name(
     if head["entropy"] >= BROAD * head["uniform"]:
         return BROAD_HEAD, "broad", f"{np.exp(head['entropy']):.0f} tokens"
     if not shares:
-        return OTHER, NO_NAME, ""
+        return MIXED, NO_NAME, ""
     largest = max(shares, key=shares.__getitem__)
-    return OTHER, NO_NAME, f"{shares[largest]:.0%} {targets.get(largest, largest)}"
+    return MIXED, NO_NAME, f"{shares[largest]:.0%} {targets.get(largest, largest)}"
 
 
 def _relation_name(head: Mapping[Any, Any], relations: Mapping[str, str]) -> str:

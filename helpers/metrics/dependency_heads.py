@@ -178,36 +178,6 @@ def score_every_head(counts: HeadCounts, *, minimum: int) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
-def each_head(counts: HeadCounts, *, minimum: int) -> pd.DataFrame:
-    """Score every attention head on the relation that it does best.
-
-    The relation and the direction are chosen on train: those for which the head is furthest above
-    the best fixed offset of the relation.  They are scored on dev.
-
-    Parameters
-    ----------
-    counts : HeadCounts
-        What `helpers.metrics.head_counts.count_heads` returns.
-    minimum : int
-        Number of words that a relation needs in train.
-
-    Returns
-    -------
-    DataFrame
-        A row for each head: ``layer`` and ``head`` (from 1), ``relation``, ``direction``,
-        ``accuracy`` in percent, and ``margin`` over the offset in percentage points.  Only
-        ``layer`` and ``head`` if no relation is frequent enough; these are empty in a layer in
-        which none is.
-    """
-    heads = head_rows(*counts.right.shape[2:], numbers=counts.layer_numbers)
-    scores = score_every_head(counts, minimum=minimum).query("relation != @ALL")
-    if scores.empty:
-        return heads
-    best = scores.groupby(["layer", "head"])["train_margin"].idxmax()
-    columns = ["layer", "head", "relation", "direction", "accuracy", "margin"]
-    return heads.merge(scores.loc[best, columns], how="left")
-
-
 def relation_summary(counts: HeadCounts, held_out: pd.DataFrame) -> pd.DataFrame:
     """Summarise the held-out heads over relations, with bootstrap intervals over articles.
 

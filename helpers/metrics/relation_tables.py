@@ -23,10 +23,12 @@ from helpers.metrics import dependency_heads as heads
 from helpers.metrics.head_counts import HeadCounts
 from helpers.metrics.heads import head_indices, rows_by_dependent
 from helpers.metrics.reference import ALL
-from helpers.metrics.statistics import weighted_ratios
+from helpers.metrics.statistics import Estimate, weighted_ratios
+from helpers.metrics.tags_and_places import TAGS, tag_numbers, tags_of
 from helpers.store.store import Example, Store
 
 WITH_FUNCTION = "heads with a function"  # the last row
+FEWEST_OF_TAG = 20  # words of dev
 
 
 def relation_tables(store: Store, counts: HeadCounts, *, minimum: int) -> dict[str, pd.DataFrame]:
@@ -85,9 +87,8 @@ def no_op_table(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataF
     """Compare a head's attention to special tokens with and without its relation (section 3.2).
 
     The paper suggests that a head with a function attends to special tokens where the function does
-    not apply.  The difference does not show this: words without the relation are mostly of another
-    part of speech, and within one part of speech it vanishes in MiniLM (-0.009, -0.024 to 0.017).
-    Therefore no claim reads this table.
+    not apply.  ``difference`` does not show this, because words without the relation are mostly of
+    another part of speech.  ``within_tag`` compares words of the same one.
 
     Parameters
     ----------
@@ -108,7 +109,10 @@ def no_op_table(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataF
           less attention for all others, which says nothing about special tokens;
         - ``without``: the same from words that none of the head's relations is read from, which
           have nothing to subtract;
-        - ``difference``: ``without`` minus ``with``.
+        - ``difference``: ``without`` minus ``with``;
+        - ``within_tag``: the same within each universal part of speech that has `FEWEST_OF_TAG`
+          words with and without the relation, averaged as the words with the relation are
+          distributed over them; empty if no part of speech has.
 
         The last row, `WITH_FUNCTION`, has the means over the relations whose head has a function:
         its margin over the offset is above `dependency_heads.FUNCTION_MARGIN` percentage points,
@@ -122,7 +126,7 @@ def no_op_table(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataF
         if example.record.get("split") == "dev":
             article = cluster_of(example.record, example.index)
             by_article[article] += _sums_of_sentence(example, labels)
-    sums = np.array(list(by_article.values()))  # [article, part, row]
+    sums = np.array(list(by_article.values()))  # [article, part, row, tag]
     if labels.empty or not sums[:, [0, 2]].any():  # no special tokens
         return labels.head(0)
     rows = []
@@ -134,9 +138,9 @@ def no_op_table(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataF
     return pd.DataFrame(rows)
 
 
-def _shares(sums: Float[np.ndarray, "article 5 row"]) -> dict[str, Any]:
+def _shares(sums: Float[np.ndarray, "article 5 row tag"]) -> dict[str, Any]:
     """Average the shares of some rows; the parts are those of `_sums_of_sentence`."""
-    with_relation, rest, without, n_without, n_with = sums.transpose(1, 0, 2)
+    with_relation, rest, without, n_without, n_with = sums.sum(axis=3).transpose(1, 0, 2)
     values = np.hstack([without, with_relation])
     totals = np.hstack([n_without, rest])
     n_rows = sums.shape[2]
@@ -146,11 +150,28 @@ def _shares(sums: Float[np.ndarray, "article 5 row"]) -> dict[str, Any]:
         **weighted_ratios(with_relation, rest).columns("with"),
         **weighted_ratios(without, n_without).columns("without"),
         **weighted_ratios(values, totals, signs).columns("difference", df=True),
+        **_within_tags(sums[..., :-1]).columns("within_tag", df=True),  # the last have no tag
     }
 
 
-def _sums_of_sentence(example: Example, rows: pd.DataFrame) -> Float[np.ndarray, "5 row"]:
-    """Sum attention to special tokens over the words of a sentence, for the head of each row.
+def _within_tags(sums: Float[np.ndarray, "article 5 row tag"]) -> Estimate:
+    """Average the differences within parts of speech over tags, then over rows."""
+    with_relation, rest, without, n_without, n_with = np.moveaxis(sums, 1, 0)
+    n_words = n_with.sum(axis=0)  # [row, tag]
+    is_enough = np.minimum(n_words, n_without.sum(axis=0)) >= FEWEST_OF_TAG
+    counted = n_words * is_enough
+    counted = counted[is_enough.any(axis=1)]
+    if not len(counted):
+        return Estimate(np.nan)
+    shares = counted / counted.sum(axis=1, keepdims=True) / len(counted)
+    weights = shares[counted > 0]
+    values = np.hstack([without[:, is_enough], with_relation[:, is_enough]])
+    totals = np.hstack([n_without[:, is_enough], rest[:, is_enough]])
+    return weighted_ratios(values, totals, np.concatenate([weights, -weights]))
+
+
+def _sums_of_sentence(example: Example, rows: pd.DataFrame) -> Float[np.ndarray, "5 row tag"]:
+    """Sum attention to special tokens over words of each part of speech, for the head of each row.
 
     The parts: attention from the words that the relation is read from to special tokens, and to all
     but the words that it leads to; attention from the words that none of the head's relations is
@@ -173,4 +194,5 @@ def _sums_of_sentence(example: Example, rows: pd.DataFrame) -> Float[np.ndarray,
         to_special * is_with, (1 - to_answers) * is_with, to_special * is_without, is_without,
         is_with,
     )  # fmt: skip
-    return np.array([part.sum(axis=1) for part in parts])
+    is_of_tag = np.eye(len(TAGS) + 1)[tag_numbers(tags_of(example))]  # [word, tag]
+    return np.array([part @ is_of_tag for part in parts])

@@ -75,7 +75,7 @@ def places(tags: Iterable[str | None]) -> Int[np.ndarray, "word other"]:
         same in rank (the first word of its tag on that side, the second, the third, or a later
         one), and is as far away (1, 2, or 3 words and more).  The diagonal means nothing.
     """
-    numbers = np.array([TAGS.index(tag) if tag in TAGS else len(TAGS) for tag in tags])
+    numbers = tag_numbers(tags)
     words = np.arange(len(numbers))
     is_same = numbers[:, None] == numbers
     up_to = is_same.cumsum(axis=0)  # [word, other]: words of the other's tag up to the word
@@ -90,6 +90,11 @@ def places(tags: Iterable[str | None]) -> Int[np.ndarray, "word other"]:
         distance.clip(1, DISTANCES) - 1,
     )
     return np.ravel_multi_index(axes, (len(TAGS) + 1, 2, RANKS, DISTANCES))
+
+
+def tag_numbers(tags: Iterable[str | None]) -> Int[np.ndarray, " word"]:
+    """Number universal parts of speech by `TAGS`; the last number is that of any other or none."""
+    return np.array([TAGS.index(tag) if tag in TAGS else len(TAGS) for tag in tags], int)
 
 
 class ParentRule:
@@ -272,6 +277,8 @@ def gain_table(
     answers: Additions,
     without: Bool[np.ndarray, "link *#seen"],
     with_head: Bool[np.ndarray, "link direction layer head"],
+    without_name: str,
+    gain_name: str,
 ) -> pd.DataFrame:
     """Compute how much more of the words of dev are right with the best head of train.
 
@@ -281,14 +288,16 @@ def gain_table(
         What `additions` returns.
     without, with_head : bool array
         Whether each word is right without a head, and with each head.
+    without_name, gain_name : str
+        Columns of the accuracy without a head, and of the difference.
 
     Returns
     -------
     DataFrame
         A row for each relation that has `TRAIN_WORDS` words of train and `DEV_WORDS` of dev, by
         name, and the row `MEAN`.  Columns: ``relation``, ``count`` (words of dev), ``head``,
-        ``direction``, the accuracies in percent ``without`` and ``with_head``, and ``gain``, their
-        difference in percentage points, with a 95% bootstrap interval over articles.
+        ``direction``, the accuracies in percent without and ``with_head``, and their difference in
+        percentage points, with a 95% bootstrap interval over articles.
     """
     articles = np.unique(answers.article)
     without = np.broadcast_to(without, answers.counts.shape)
@@ -305,15 +314,14 @@ def gain_table(
             articles,
         )
         sums.append(by_article)
-        label = {
-            "head": head_label(layer, head, answers.layer_numbers),
-            "direction": DIRECTIONS[direction],
-        }
-        rows.append({"relation": relation, **label, **mean_gain([by_article])})
+        label = head_label(layer, head, answers.layer_numbers)
+        chosen = {"head": label, "direction": DIRECTIONS[direction]}
+        gain = mean_gain([by_article], without_name, gain_name)
+        rows.append({"relation": relation, **chosen, **gain})
     if rows:
-        rows.append({"relation": MEAN, **mean_gain(sums)})
-    columns = ["relation", "count", "head", "direction", "without", "with_head"]
-    return pd.DataFrame(rows, columns=[*columns, *Estimate(0).columns("gain", df=True)])
+        rows.append({"relation": MEAN, **mean_gain(sums, without_name, gain_name)})
+    columns = ["relation", "count", "head", "direction", without_name, "with_head"]
+    return pd.DataFrame(rows, columns=[*columns, *Estimate(0).columns(gain_name, df=True)])
 
 
 def train_gains(
@@ -408,26 +416,30 @@ def right_by_article(
     return cluster_sums(values, owner, articles)
 
 
-def mean_gain(sums: list[Int[np.ndarray, "article 3"]]) -> dict[str, Any]:
-    """Average accuracies, and their difference, over relations.
+def mean_gain(
+    sums: list[Int[np.ndarray, "article 3"]], without_name: str, gain_name: str
+) -> dict[str, Any]:
+    """Average accuracies with and without a head, and their difference, over relations.
 
     Parameters
     ----------
     sums : list of array
         What `right_by_article` returns for each relation.
+    without_name, gain_name : str
+        Columns of the accuracy without a head, and of the difference.
 
     Returns
     -------
     dict
-        ``count``, ``without``, ``with_head``, and ``gain`` with its interval, as in `gain_table`.
+        The numbers of a row of `gain_table`, by column.
     """
     with_head, without, total = np.moveaxis(np.stack(sums), -1, 0).swapaxes(1, 2)
     gain = weighted_ratios(100 * (with_head - without), total)
     return {
         "count": int(total.sum()),
-        "without": 100 * divide(without.sum(axis=0), total.sum(axis=0)).mean(),
+        without_name: 100 * divide(without.sum(axis=0), total.sum(axis=0)).mean(),
         "with_head": 100 * divide(with_head.sum(axis=0), total.sum(axis=0)).mean(),
-        **gain.columns("gain", df=True),
+        **gain.columns(gain_name, df=True),
     }
 
 
@@ -447,10 +459,8 @@ def addition_table(answers: Additions) -> pd.DataFrame:
         ``among`` and ``lead`` are those of the nearest word of a class, of the word of that class
         to which the ``class_head`` attends most, and their difference.
     """
-    added = gain_table(answers, answers.rule, answers.with_head)
-    among = gain_table(answers, answers.nearest[:, None, None], answers.among)
-    added.columns = added.columns.str.replace("gain", "added").str.replace("without", "rule")
-    among = among.rename(columns={"with_head": "among", "without": "nearest"}).drop(columns="count")
-    among.columns = among.columns.str.replace("gain", "lead")
-    among = among.rename(columns={"head": "class_head", "direction": "class_direction"})
-    return added.merge(among, on="relation")
+    added = gain_table(answers, answers.rule, answers.with_head, "rule", "added")
+    nearest = answers.nearest[:, None, None]
+    among = gain_table(answers, nearest, answers.among, "nearest", "lead").drop(columns="count")
+    of_class = {"head": "class_head", "direction": "class_direction", "with_head": "among"}
+    return added.merge(among.rename(columns=of_class), on="relation")

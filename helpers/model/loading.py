@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from helpers.data.text_files import file_fingerprint
 from helpers.errors import ModelError
 from helpers.files import json_digest, sha256, slugify
@@ -133,6 +135,32 @@ class Model:
             temperatures=temperatures,
         )
 
+    def with_reordered_layers(self, seed: int) -> Model:
+        """Copy the model with its layers in random order; the weights are shared.
+
+        It is a control that is trained: every weight is what training made it, but no layer reads
+        what it was trained to read.
+
+        Parameters
+        ----------
+        seed : int
+            Seed of the order.
+
+        Returns
+        -------
+        Model
+            Its key has ``layer order``.
+        """
+        from helpers.model.sites import copy_with_layers  # late: it imports torch
+
+        order = np.random.default_rng(seed).permutation(self.layers).tolist()
+        return replace(
+            self,
+            key={**self.key, "layer order": {"seed": seed}},
+            model=copy_with_layers(self.model, order),
+            visible=[self.visible[layer] for layer in order],
+        )
+
     def encode_words(self, words: Sequence[str]) -> Encoding:
         """Tokenize words one by one, with the special tokens of a single text around them.
 
@@ -240,6 +268,7 @@ def slug(name: str, *, random_seed: int | None = None) -> str:
 def key_slug(key: Mapping[str, Any]) -> str:
     """Convert the key of a model to a folder name, which tells its controls apart."""
     ending = "-entropy-matched" if "matched to" in key else ""
+    ending += "-reordered" if "layer order" in key else ""
     return f"{slug(key['name'], random_seed=key['random_init'])}{ending}"
 
 

@@ -271,6 +271,26 @@ def temperatures(
     return torch.stack(matched).tolist()
 
 
+def copy_with_layers(model: PreTrainedModel, order: Sequence[int]) -> PreTrainedModel:
+    """Copy a model with its layers in another order, without copying its weights.
+
+    Raises
+    ------
+    ModelError
+        If the layers are not in one list of modules.
+    """
+    tensors = [*model.parameters(), *model.buffers()]
+    copied = copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
+    lists = [part for part in copied.modules() if isinstance(part, nn.ModuleList)]
+    of_layers = [part for part in lists if len(part) == len(order)]
+    if not of_layers:
+        raise ModelError(f"{type(model).__name__}: its layers are not in one list of modules")
+    layers = list(of_layers[0])
+    for place, layer in enumerate(order):
+        of_layers[0][place] = layers[layer]
+    return copied
+
+
 def copy_with_temperatures(
     model: PreTrainedModel, factors: Sequence[Sequence[float]]
 ) -> PreTrainedModel:

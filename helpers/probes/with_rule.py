@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -23,6 +24,7 @@ from helpers.probes.training import Scores, predict_heads, train
 from helpers.store.store import Store
 
 NEARER = 1e-5  # of equal words, the nearest counts
+ALL_HEADS = "all heads, mean of relations"
 
 LogP = Float[Tensor, "word candidate"]
 
@@ -64,7 +66,7 @@ def log_p_with_root(store: Store) -> list[LogP]:
     return tables
 
 
-def all_heads_add(store: Store, relations: list[str]) -> dict[str, Any]:
+def all_heads_add(store: Store, relations: list[str]) -> pd.DataFrame:
     """Compute what all heads together add to the rule, as a mean over relations, once.
 
     Parameters
@@ -76,12 +78,13 @@ def all_heads_add(store: Store, relations: list[str]) -> dict[str, Any]:
 
     Returns
     -------
-    dict
-        As `helpers.metrics.tags_and_places.mean_gain`, of the words of dev.
+    DataFrame
+        The row `ALL_HEADS`, with ``count``, ``rule``, ``with_head`` and ``added`` of the words of
+        dev, as in that table.  The rule chooses among all words, whatever the mask.
     """
     return cached(
         "all-heads-add",
-        lambda: _all_heads_add(store, relations),
+        lambda: pd.DataFrame([{"relation": ALL_HEADS, **_all_heads_add(store, relations)}]),
         inputs={"store": store.key, "relations": relations},
         code=CODE,
     )
@@ -98,8 +101,7 @@ def _all_heads_add(store: Store, relations: list[str]) -> dict[str, Any]:
     parses = [data.parses[index] for index in dev]
     right = []
     for each in (probe, rule):
-        predicted = predict_heads(each, data, dev)
-        pairs = zip(predicted, parses, strict=True)
+        pairs = zip(predict_heads(each, data, dev), parses, strict=True)
         right.append(np.concatenate([heads == parse.heads for heads, parse in pairs]))
     relation = np.concatenate([read_links(store.record(index)).relation for index in dev])
     article = np.concatenate([np.repeat(parse.article, len(parse)) for parse in parses])
@@ -108,4 +110,4 @@ def _all_heads_add(store: Store, relations: list[str]) -> dict[str, Any]:
     for name in relations:
         words = relation == name
         sums.append(right_by_article(right[0][words], right[1][words], article[words], articles))
-    return mean_gain(sums)
+    return mean_gain(sums, "rule", "added")

@@ -15,11 +15,16 @@ def one_head(entropy=2.0, relation="dobj", direction=DIRECTIONS[0], **numbers):
     """Make the tables of a model with the head 3-1 alone, and the relation that it does best."""
     place = {"layer": [3], "head": [1]}
     shares = {name: [numbers.get(name, 0.1)] for name in SHARES}
-    of_head = {name: [numbers.get(name, 0.0)] for name in ("accuracy", "margin", "coreference")}
+    of_head = {
+        name: [numbers.get(name, 0.0)] for name in ("among", "nearest", "lead_low", "coreference")
+    }
     tables = {
         "relative_position": pd.DataFrame({**place, **shares}).filter([*place, *SHARES[:3]]),
         "token_types": pd.DataFrame({**place, **shares}).filter([*place, *SHARES[3:]]),
         "entropy": pd.DataFrame({**place, "entropy": entropy, "uniform": np.log(100)}),
+        "repeated_tokens": pd.DataFrame(
+            {**place, **{name: [numbers.get(name, 0.0)] for name in ("same", "after_same")}}
+        ),
     }
     best = pd.DataFrame({**place, "relation": relation, "direction": direction, **of_head})
     return tables, best
@@ -28,18 +33,20 @@ def one_head(entropy=2.0, relation="dobj", direction=DIRECTIONS[0], **numbers):
 @pytest.mark.parametrize(
     ("numbers", "expected"),
     [
-        ({"accuracy": 73.4, "margin": 33.4}, ("relation", "object to verb", "73% vs 40%")),
-        ({"accuracy": 50, "margin": 10, "direction": DIRECTIONS[1], "cls": 0.9},
-         ("relation", "verb to object", "50% vs 40%")),
-        ({"accuracy": 50, "margin": 10, "relation": "orphan"},
-         ("relation", "orphan to parent", "50% vs 40%")),
-        ({"accuracy": 73.4, "margin": 9.9}, ("other", "–", "10% previous token")),
-        ({"accuracy": 30, "margin": 25}, ("other", "–", "10% previous token")),
+        ({"among": 81, "nearest": 74, "lead_low": 0.1},
+         ("relation", "object to verb", "81% (nearest 74%)")),
+        ({"among": 81, "nearest": 74, "lead_low": 1, "direction": DIRECTIONS[1], "cls": 0.9},
+         ("relation", "verb to object", "81% (nearest 74%)")),
+        ({"among": 81, "nearest": 74, "lead_low": 1, "relation": "orphan"},
+         ("relation", "orphan to parent", "81% (nearest 74%)")),
+        ({"among": 81, "nearest": 74, "lead_low": 0.0}, ("mixed", "–", "10% previous token")),
+        ({"after_same": 0.3, "same": 0.4, "first": 0.75}, ("induction", "induction", "30%")),
+        ({"after_same": 0.29, "same": 0.3}, ("same token", "same token", "30%")),
         ({"current": 0.5}, ("position", "itself", "50%")),
         ({"cls": 0.6, "first": 0.6}, ("special token", "[CLS]", "60%")),
         ({"first": 0.75}, ("special token", "first token", "75%")),
         ({"punctuation": 0.61}, ("punctuation", "punctuation", "61%")),
-        ({"punctuation": 0.59, "cls": np.nan}, ("other", "–", "59% punctuation")),
+        ({"punctuation": 0.59, "cls": np.nan}, ("mixed", "–", "59% punctuation")),
         ({"entropy": 0.78 * np.log(100)}, ("broad", "broad", "36 tokens")),
     ],
 )  # fmt: skip
@@ -52,7 +59,7 @@ def test_head_atlas_names_a_head_by_the_first_rule_that_is_true(numbers, expecte
 
 @pytest.mark.parametrize(
     ("label", "low", "kind"),
-    [("3-1", 45, "coreference"), ("3-1", 39, "other"), ("3-2", 45, "other")],
+    [("3-1", 45, "coreference"), ("3-1", 39, "mixed"), ("3-2", 45, "mixed")],
 )
 def test_head_atlas_names_the_best_head_of_coreference_if_it_beats_head_match(label, low, kind):
     systems = {"system": ["head match", "head"], "head": ["", label], "accuracy": [40, 50]}
@@ -65,5 +72,5 @@ def test_head_atlas_of_few_tables_has_every_head():
     tables, best = one_head(entropy=1.0)
     tables = {"entropy": tables["entropy"]}
     table = head_atlas(tables, {"cls": None, "sep": None}, best[["layer", "head"]])
-    assert tuple(table.loc[0, ["layer", "head", "kind", "number"]]) == (3, 1, "other", "")
-    assert table[["cls", "accuracy"]].isna().all(axis=None)
+    assert tuple(table.loc[0, ["layer", "head", "kind", "number"]]) == (3, 1, "mixed", "")
+    assert table[["cls", "among"]].isna().all(axis=None)

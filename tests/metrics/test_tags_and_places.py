@@ -9,10 +9,12 @@ import pytest
 
 from helpers.data.links import read_links
 from helpers.data.visible import Visible
+from helpers.metrics.heads import DIRECTIONS
 from helpers.metrics.tags_and_places import (
     MEAN,
     ParentRule,
     addition_table,
+    class_heads,
     gain_table,
     judge_additions,
     places,
@@ -115,7 +117,7 @@ def slow_answer(example, word, log_p, direction):
             others.append((other, log_p(relation, tags, word, other), weights))
     of_class = [each for each in others if tags[each[0]] == RULES["nearest_class"][relation]]
     nothing = (-1,)
-    answer = {"counts": head in [other for other, *_ in others]}
+    answer: dict = {"counts": head in [other for other, *_ in others]}
     answer["rule"] = max(others, key=lambda each: each[1], default=nothing)[0] == head
     for number in (0, 1):
         both = max(others, key=lambda e: e[1] + np.log(e[2][number] + 1e-5), default=nothing)
@@ -193,5 +195,33 @@ def test_addition_table_of_uniform_attention_is_zero(few_words):
 def test_gain_table_of_random_maps_has_no_gain_on_dev(few_words):
     """The best of random heads is ahead on train, where it was chosen, and not on dev."""
     answers = judge_additions(treebank(size=400), RULES)
-    row = gain_table(answers, answers.rule, answers.with_head).set_index("relation").loc[MEAN]
-    assert row["gain_low"] < 0 or row["gain"] < 2
+    row = (
+        gain_table(answers, answers.rule, answers.with_head, "rule", "added")
+        .set_index("relation")
+        .loc[MEAN]
+    )
+    assert row["added_low"] < 0 or row["added"] < 2
+
+
+def test_class_heads_names_planted_heads_and_no_uniform_one(few_words):
+    """Head 1-2 attends to the parent; head 1-1 is uniform, and finds no more than the rule."""
+
+    def planted(example):
+        n = len(example.record["words"])
+        maps = np.full((2, n, n), 1 / n)
+        for word, head in enumerate(example.record["heads"]):
+            if head:
+                maps[1, word] = 0
+                maps[1, word, head - 1] = 1
+        return maps
+
+    heads = class_heads(judge_additions(with_maps(treebank(), planted), RULES))
+    assert heads["head"].tolist() == [1, 2]
+    assert heads["direction"][1] == DIRECTIONS[0] and heads["lead_low"][1] > 0
+    assert heads["among"][1] == pytest.approx(heads["nearest"][1] + heads["lead"][1])
+    assert not heads["lead_low"][0] > 0
+
+
+def test_class_heads_without_a_frequent_relation_are_empty():
+    heads = class_heads(judge_additions(treebank(size=8), RULES))
+    assert len(heads) == 2 and heads["relation"].isna().all()
