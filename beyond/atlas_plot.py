@@ -2,149 +2,221 @@
 
 from __future__ import annotations
 
-import textwrap
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from helpers.metrics.atlas import (
     BROAD_HEAD,
     COREFERENCE,
+    INDUCTION,
     KINDS,
-    OTHER,
+    MIXED,
     POSITION,
     PUNCTUATION,
     RELATION,
+    SAME,
     SINK,
 )
-from helpers.plots import style
-from helpers.plots.style import MUTED, TITLE, theme
+from helpers.plots.style import INK, MUTED, TITLE, theme
 
-SIZE = (7.5, 3.9375)  # inches: 1,200 by 630 pixels, as sites preview a link
-# Light enough for dark type on them; a tile has its name as well.
-COLORS = {
-    RELATION: "#C9B8EC",
-    COREFERENCE: "#F3B8D2",
-    POSITION: "#A9DDD0",
-    SINK: "#A8CDE8",
-    PUNCTUATION: "#B5E2B0",
-    BROAD_HEAD: "#F4DDA6",
-    OTHER: "#F2F2F2",
+# Light enough for dark type, and at least 19 apart (CIE 1976) for deuteranopes; a tile has its name
+# as well.  Kinds that only say where attention goes have no colour: the bar shows it.
+COLORS = dict.fromkeys(KINDS, "#F7F7F7") | {
+    RELATION: "#F2A93B",
+    COREFERENCE: "#A694E0",
+    INDUCTION: "#E5796A",
+    SAME: "#FCEB9A",
+    POSITION: "#3E9C8B",
+    BROAD_HEAD: "#BDBDBD",
 }
-TITLE_INCHES = 0.62
-LEGEND_INCHES = 0.3
-MARGIN_INCHES = 0.32  # of the numbers of layers
-# Shares of the size of the type.
-LETTER_WIDTH = 0.6
-LINE_HEIGHT = 1.2
-# Sizes of type that are tried, in points, the largest first.  Below the last, colours have to do.
-SIZES_OF_TYPE = [size / 4 for size in range(32, 9, -1)]
-# Points of a tile's height: from here on it has its number, too; below, a single line.
-LINES_FROM = 34
-ONE_LINE_BELOW = 14
+BAR_COLORS = {"special tokens": "#2F6DB5", "punctuation": "#8CBF3F", "previous and next": "#333333"}
+WIDTH, TILE_HEIGHT = 7.5, 0.48  # inches
+COLUMN_WIDTH, COLUMN_TILE_HEIGHT = 3.3, 0.24
+MARGIN = 0.34  # of the numbers of layers, in inches
+HEADING, LEGEND = 0.62, 0.68
+BAR = 0.16  # of a tile's height
+LETTER_WIDTH = 0.62  # of the size of the type
+LARGEST_TYPE, SMALLEST_TYPE = 8.0, 5.0  # points; below the smallest, a tile has its label alone
 
 
 @theme()
-def atlas(table: pd.DataFrame, *, model: str = "") -> Figure:
+def atlas(table: pd.DataFrame, *, model: str, column: bool = False) -> Figure:
     """Draw the atlas of heads: layers are rows, heads are columns, colours are kinds.
+
+    The bar at the bottom of a tile is all attention of a head: the parts that go to special tokens,
+    to periods and commas, and to the previous and the next token; the rest goes elsewhere.
 
     Parameters
     ----------
     table : pandas.DataFrame
         What `helpers.metrics.atlas.head_atlas` returns.
-    model : str, optional
+    model : str
         Name of the run, for the subtitle.
+    column : bool
+        Whether the picture has the width of a column, with labels instead of names.
 
     Returns
     -------
     matplotlib.figure.Figure
-        It is 1,200 pixels wide and 630 high.
+        Its height grows with the number of layers.
     """
-    width, height = SIZE
-    figure = Figure(figsize=SIZE)
-    heading = {"fontsize": 11, "fontweight": "bold", "label": TITLE}
-    figure.text(0.1 / width, 1 - 0.1 / height, atlas_title(table), va="top", **heading)
-    figure.text(0.1 / width, 1 - 0.36 / height, model, va="top", fontsize=8, color=MUTED)
-    layers, heads = table[["layer", "head"]].max()
-    axes_width = width - MARGIN_INCHES - 0.1
-    axes_height = height - TITLE_INCHES - LEGEND_INCHES
-    corner = (MARGIN_INCHES / width, LEGEND_INCHES / height)
-    axes = figure.add_axes((*corner, axes_width / width, axes_height / height))
-    axes.set(xlim=(0.5, heads + 0.5), ylim=(layers + 0.5, 0.5))
-    axes.set_axis_off()
-    tile = (72 * axes_width / heads, 72 * axes_height / layers)  # points
-    texts, size = _tile_texts(table, tile)
-    for head, text in zip(table.itertuples(), texts, strict=True):
-        axes.add_patch(
-            Rectangle(
-                (head.head - 0.5, head.layer - 0.5), 1, 1,
-                facecolor=COLORS[head.kind], edgecolor="white", linewidth=min(1.5, tile[1] / 12),
-            )
-        )  # fmt: skip
-        axes.text(
-            head.head, head.layer, text, ha="center", va="center", fontsize=size,
-            color=style.MUTED if head.kind == OTHER else style.INK, linespacing=1.15,
-        )  # fmt: skip
-    present_kinds = [name for name in KINDS if (table["kind"] == name).any()]
-    handles = [Rectangle((0, 0), 1, 1, facecolor=COLORS[name]) for name in present_kinds]
-    figure.legend(
-        handles, present_kinds, loc="lower left", ncols=len(present_kinds), fontsize=7,
-        handlelength=1, bbox_to_anchor=(MARGIN_INCHES / width, 0.01),
+    layers = sorted(table["layer"].unique())
+    heads = table["head"].max()
+    width, tile_height = (COLUMN_WIDTH, COLUMN_TILE_HEIGHT) if column else (WIDTH, TILE_HEIGHT)
+    height = HEADING + tile_height * len(layers) + LEGEND
+    figure = Figure(figsize=(width, height))
+    title_size = 8 if column else 11
+    top = 1 - 0.08 / height
+    figure.text(
+        0.1 / width, top, atlas_title(table), va="top",
+        fontsize=title_size, fontweight="bold", label=TITLE, wrap=True,
     )  # fmt: skip
+    figure.text(0.1 / width, 1 - 0.4 / height, model, va="top", fontsize=6.5, color=MUTED)
+    tiles_width = width - MARGIN - 0.08
+    axes = figure.add_axes(
+        (MARGIN / width, LEGEND / height, tiles_width / width, tile_height * len(layers) / height)
+    )
+    axes.set(xlim=(0.5, heads + 0.5), ylim=(len(layers) + 0.5, 0.5))
+    axes.set_yticks(range(1, len(layers) + 1), layers, fontsize=6.5)
+    axes.tick_params(length=0, pad=2)
+    axes.set_xticks([])
+    axes.set_ylabel("layer", fontsize=6.5, labelpad=1)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    tile = (72 * tiles_width / heads, 72 * tile_height * (1 - BAR))  # points
+    texts = {head.Index: tile_texts(head, tile, names=not column) for head in table.itertuples()}
+    size = min(_largest_type(lines, tile) for lines in texts.values())
+    for head in table.itertuples():
+        place = layers.index(head.layer) + 1
+        _draw_tile(axes, head, place)
+        axes.text(
+            head.head, place - BAR / 2, "\n".join(texts[head.Index]), ha="center", va="center",
+            fontsize=size, color=INK, linespacing=1.1,
+        )  # fmt: skip
+    _draw_legend(figure, table, ncols=3 if column else 6)
     return figure
+
+
+def _draw_tile(axes: Axes, head: Any, place: int) -> None:
+    """Draw the background of a tile, and its bar."""
+    left = head.head - 0.48
+    fill = Rectangle((left, place - 0.48), 0.96, 0.96, facecolor=COLORS[head.kind], label="tile")
+    if head.kind == BROAD_HEAD:
+        fill.set(hatch="....", edgecolor="#D0D0D0", linewidth=0)
+    axes.add_patch(fill)
+    for name, share in attention_parts(head._asdict()).items():
+        color = BAR_COLORS.get(name, "#E0E0E0")
+        axes.add_patch(
+            Rectangle((left, place + 0.48 - BAR), 0.96 * share, BAR, facecolor=color, linewidth=0)
+        )
+        left += 0.96 * share
+
+
+def attention_parts(head: Mapping[Any, Any]) -> dict[str, float]:
+    """Divide the attention of a head into the parts of its bar, which sum to one.
+
+    Parameters
+    ----------
+    head : mapping
+        A row of the atlas.
+
+    Returns
+    -------
+    dict of str to float
+        The share of each of `BAR_COLORS`, and of the rest.  A token can be of two kinds; then the
+        later ones, and the rest, are shortened.
+    """
+    value = {name: number if number > 0 else 0.0 for name, number in head.items()
+             if isinstance(number, float | int)}  # fmt: skip
+    special = value.get("cls", 0.0) + value.get("sep", 0.0)
+    wanted = {
+        "special tokens": max(special, value.get("first", 0.0)),
+        "punctuation": value.get("punctuation", 0.0),
+        "previous and next": value.get("previous", 0.0) + value.get("next", 0.0),
+        "rest": 1.0,
+    }
+    parts = {}
+    left = 1.0
+    for name, share in wanted.items():
+        parts[name] = min(share, left)
+        left -= parts[name]
+    return parts
+
+
+def _draw_legend(figure: Figure, table: pd.DataFrame, *, ncols: int) -> None:
+    """Explain the colours of tiles, and below those of bars."""
+    colors = {kind: COLORS[kind] for kind in KINDS if kind in set(table["kind"])}
+    named = {kind: color for kind, color in colors.items() if color != COLORS[MIXED]}
+    for height, entries in ((0.46, named), (0.16, BAR_COLORS)):
+        handles = [Rectangle((0, 0), 1, 1, facecolor=color) for color in entries.values()]
+        figure.legend(
+            handles, list(entries), loc="center left", ncols=ncols, frameon=False,
+            fontsize=6.5, handlelength=0.9, columnspacing=0.9, handletextpad=0.3,
+            bbox_to_anchor=(0.0, height / figure.get_figheight()),
+        )  # fmt: skip
 
 
 def atlas_title(table: pd.DataFrame) -> str:
     """Count the heads of the commonest kinds."""
-    named = table[table["kind"] != OTHER]
-    if named.empty:
-        return f"None of {len(table)} heads does one thing by our thresholds"
-    counts = named["kind"].value_counts()
     words = {
         RELATION: "find a relation",
-        COREFERENCE: "finds antecedents" if counts.get(COREFERENCE) == 1 else "find antecedents",
+        COREFERENCE: "find antecedents",
+        INDUCTION: "do induction",
+        SAME: "look at the same token",
         POSITION: "look a step away",
         SINK: "look at a special token",
         PUNCTUATION: "look at periods and commas",
         BROAD_HEAD: "are broad",
     }
+    counts = table.loc[table["kind"] != MIXED, "kind"].value_counts()
+    if counts.empty:
+        return f"None of {len(table)} heads does one thing by our thresholds"
     parts = [f"{count} {words[name]}" for name, count in counts.head(3).items()]
     return f"Of {len(table)} heads, {', '.join(parts)}"
 
 
-def _tile_texts(table: pd.DataFrame, tile: tuple[float, float]) -> tuple[list[str], float]:
-    """Write the text of each tile, and find the largest type with which all of them fit."""
-    for size in SIZES_OF_TYPE:
-        texts = [_tile_text(head, tile, size) for head in table.itertuples()]
-        if all(_fits(text, tile, size) for text in texts):
-            return texts, size
-    labels = [f"{head.layer}-{head.head}" for head in table.itertuples()]
-    width, height = tile
-    letters = max(map(len, labels))
-    return labels, min(SIZES_OF_TYPE[-1], width / (LETTER_WIDTH * letters), height / LINE_HEIGHT)
+def tile_texts(head: Any, tile: tuple[float, float], *, names: bool) -> list[str]:
+    """Write the lines of a tile: its label and name, and its number, as far as they fit.
 
+    Parameters
+    ----------
+    head : named tuple
+        A row of the atlas.
+    tile : (float, float)
+        Width and height in points.
+    names : bool
+        Whether there is more than the label.
 
-def _tile_text(head: Any, tile: tuple[float, float], size: float) -> str:
-    """Write a tile's label, name and number in as many lines as it has room for."""
-    width, height = tile
+    Returns
+    -------
+    list of str
+        At most three lines.
+    """
     label = f"{head.layer}-{head.head}"
-    letters = max(int(width / (LETTER_WIDTH * size)), 1)
-    fill = partial(textwrap.wrap, width=letters, break_long_words=False)
-    if head.kind == OTHER:
-        return "\n".join([label, *fill(head.number)]) if height >= LINES_FROM else label
-    if height < ONE_LINE_BELOW:
-        return f"{label} {head.name}"
-    if height < LINES_FROM:
-        return "\n".join(fill(f"{label} {head.name}"))
-    return "\n".join([label, *fill(head.name), *fill(head.number)])
+    name = head.name.replace(" to ", " → ")
+    number = head.number.replace("nearest ", "")
+    candidates: list[list[str]] = [[label]]
+    if names and head.kind == MIXED:
+        candidates = [[label, number], [label, *number.split(" ", 1)]]
+    elif names:
+        in_lines = name.replace(" →", " →\n").replace(" token", "\ntoken").split("\n")
+        in_lines = [line.strip() for line in in_lines]
+        candidates = [[label, name, number], [label, *in_lines, number]]
+        candidates += [[label, name], [label, *in_lines]]
+    for lines in candidates:
+        if _largest_type(lines, tile) >= SMALLEST_TYPE:
+            return lines
+    return [label]
 
 
-def _fits(text: str, tile: tuple[float, float], size: float) -> bool:
-    """Tell if a text in a size of type, in points, is no larger than a tile."""
+def _largest_type(lines: list[str], tile: tuple[float, float]) -> float:
+    """Compute the largest type, in points, with which lines fit into a tile."""
     width, height = tile
-    lines = text.splitlines()
     longest = max(map(len, lines))
-    return LETTER_WIDTH * size * longest <= width and LINE_HEIGHT * size * len(lines) <= height
+    fitting = min(width / (LETTER_WIDTH * longest), height / (1.15 * len(lines)))
+    return min(LARGEST_TYPE, fitting)

@@ -22,6 +22,7 @@ from beyond.pages.answers import answers
 from beyond.pages.run_folder import Run
 from helpers.data.records import Record
 from helpers.errors import InputError
+from helpers.metrics.atlas import MIXED
 from helpers.study import Study
 from helpers.viewer.own_text import read
 from helpers.viewer.page import document, show_bidi_controls
@@ -81,8 +82,8 @@ def atlas(run: Run) -> str:
     key = [f'<span><i style="background: {COLORS[kind]}"></i>{kind}</span>' for kind in kinds]
     return (
         '<section id="atlas"><h2>Atlas of heads</h2><p>What each head does, by one rule; choose a '
-        "head to see it at work. A relation has the accuracies of the head and of the best fixed "
-        "distance; the other tiles have a share of attention.</p>"
+        "head to see it at work. A relation has the accuracies of the head and of a rule, both "
+        "among words of one part of speech; the other tiles have a share of attention.</p>"
         f'<div class="tiles" style="--columns: {table["head"].max()}">{tiles}</div>'
         f'<p class="small key">{"".join(key)}</p>'
         "<output></output></section>"
@@ -91,7 +92,7 @@ def atlas(run: Run) -> str:
 
 def _tile(head: Mapping[Any, Any]) -> str:
     label = f"{head['layer']}-{head['head']}"
-    name = "" if head["kind"] == "other" else f"<span>{text(head['name'])}</span>"
+    name = "" if head["kind"] == MIXED else f"<span>{text(head['name'])}</span>"
     shown = {"data-head": label, "title": f"{label}: {head['name']} {head['number']}"}
     if head["kind"] == "relation":
         shown |= {"data-relation": head["relation"], "data-direction": head["direction"]}
