@@ -28,7 +28,7 @@ WITHOUT_CACHE = {"model", "plots", "viewer"}
 # Arrays and records in, tables and figures out.
 WITHOUT_MODEL = {"data", "metrics", "probes", "plots"}
 MODEL_NAMES = ("helpers.model", "transformers")
-# Notebook 11 measures with what notebooks 10 and 12 have.
+# Notebook 11 measures with what notebook 10 has.
 MAY_IMPORT = {"beyond.papers.accuracy_and_function": ("beyond.papers.sinks",)}
 
 

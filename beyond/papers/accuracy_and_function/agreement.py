@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -94,7 +94,8 @@ def list_templates(count: int, *, seed: int = 0) -> list[Template]:
             for place, ends_in_s in enumerate((is_plural, is_plural != is_other)):
                 nouns[place] += "s" * ends_in_s
             words = ("The", nouns[0], preposition, "the", nouns[1])
-            agreeing = forms[::-1] if is_plural else forms
+            singular, plural = forms
+            agreeing = (plural, singular) if is_plural else (singular, plural)
             labels = (NUMBERS[is_plural], OTHER if is_other else SAME)
             templates.append(Template(words, agreeing, subject, *labels))
     return templates
@@ -127,7 +128,7 @@ def template_case(encoder: Model, template: Template) -> EdgeCase | None:
     elif max(map(len, forms)) > 1:
         return None
     else:
-        token_ids[position] = encoder.tokenizer.mask_token_id
+        token_ids[position] = cast("int", encoder.tokenizer.mask_token_id)
     query: Tokens = (position,)
     return EdgeCase(tuple(token_ids), query, keys, (query,), template.noun, position, tuple(forms))
 

@@ -399,9 +399,9 @@ def ratio_rows(
         The table head_edge_ratios.csv.  Each ``value`` is a geometric mean over relations, with its
         interval over relations and articles.  `OTHER_WORDS`: what dropping the edges of the most
         accurate head changes, over what changes if the most attended other words of the row lose as
-        much attention (true ablation).  `MATCHED_HEADS`: the effect of this head over the geometric
-        mean of those of all other heads whose mean attention on the edges is within
-        `SAME_ATTENTION`; relations without such a head are left out.  `SPREAD`: the effect at equal
+        much attention (true ablation).  `MATCHED_HEADS`: the effect of this head over the mean of
+        those of all other heads whose mean attention on the edges is within `SAME_ATTENTION`;
+        relations without such a head are left out.  `SPREAD`: the effect at equal
         attention of the head at the 90th percentile over that of the head at the 10th.
     """
     mass = sample.means(attention)
@@ -412,8 +412,8 @@ def ratio_rows(
     is_match[numbers, best] = False
 
     def over_matched_heads(values: ResampledScores) -> ResampledRelations:
-        matched = np.where(is_match, np.log(values), 0).sum(axis=-1)
-        return np.log(values[..., numbers, best]) - divide(matched, is_match.sum(axis=1))
+        matched = divide((values * is_match).sum(axis=-1), is_match.sum(axis=1))
+        return np.log(values[..., numbers, best]) - np.log(matched)
 
     def spread(values: ResampledScores) -> ResampledRelations:
         low, high = np.percentile(values, (10, 90), axis=-1)
@@ -485,8 +485,8 @@ def estimate_ratio(
     drawn = np.random.default_rng(0).choice(chosen, size=(len(replicates), len(chosen)))
     means = np.take_along_axis(replicates, drawn, axis=1).mean(axis=1)
     estimate = bootstrap_estimate(ratio[chosen].mean(), means, min(len(values), len(chosen)))
-    exponents = np.exp([estimate.value, estimate.low, estimate.high])
-    return Estimate(*exponents, df=estimate.df), len(chosen)
+    bounds = np.array([estimate.value, estimate.low, estimate.high], float)
+    return Estimate(*np.exp(bounds), df=estimate.df), len(chosen)
 
 
 def outcomes_of(encoder: Model) -> tuple[str, ...]:

@@ -66,6 +66,7 @@ SEP = "sep"
 SITES = VECTORS, KEYS = "vectors", "keys"
 DIMENSIONS = LARGEST, SECOND, BOTH, ALL = "largest", "second", "both", "all"
 INTACT = "intact"
+NONE = "none"  # the site and the dimensions of what is intact
 ABLATED = "ablated"
 COPIED = "copied"
 MOVED = "moved"
@@ -360,7 +361,7 @@ def changed_shares(
         measured = []
         for target in list_targets(encoder, record, cause.role):
             direction = random_direction(encoder, [seed, number, target.position])
-            names = [("", "", INTACT)]
+            names = [(NONE, NONE, INTACT)]
             interventions = []
             for site in cause.sites:
                 for dimensions, name, change in list_changes(cause, target, direction):

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import product
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -56,7 +56,7 @@ SHARES = ("share", "unmatched")  # see `cut_shares`
 CONTROL_STRIDE = 2  # a control is measured on every second segment
 POSITIONS = 8  # first tokens of a text, among which the next sink is looked for
 
-Values = pd.DataFrame  # a row for each example, a column for each ablation and measure
+Values: TypeAlias = pd.DataFrame  # a row for each example, a column for each ablation and measure
 
 
 def edge_tables(

@@ -25,6 +25,7 @@ from beyond.papers.sinks.causes import (
     INTACT,
     LARGEST,
     MOVED,
+    NONE,
     NORM_ALONE,
     NORM_KEPT,
     OPPOSITE,
@@ -65,7 +66,7 @@ MODES = {  # by the values of the column change of edges.csv
     CONSTANT: "same for all queries",
 }
 CHANGES = {  # by dimensions and change of sink_causes.csv
-    ("", INTACT): "intact",
+    (NONE, INTACT): "intact",
     (LARGEST, ABLATED): "largest ablated",
     (SECOND, ABLATED): "second ablated",
     (BOTH, ABLATED): "both ablated",

@@ -132,12 +132,10 @@ def most_attended_by_hand(row, keys):
     return changed
 
 
-@pytest.mark.parametrize(
-    ("dose", "mode"), [(0.0, DROPPED), (0.5, DROPPED), (1.5, DROPPED), (0.0, MOST_ATTENDED)]
-)
-def test_cut_effects_are_those_of_a_patched_softmax(decoder, monkeypatch, dose, mode):
+@pytest.mark.parametrize(("weight", "mode"), [(0.0, DROPPED), (0.3, DROPPED), (0.0, MOST_ATTENDED)])
+def test_cut_effects_are_those_of_a_patched_softmax(decoder, monkeypatch, weight, mode):
     heads = [(2, 0), (LAYER, HEAD), (0, 3)]
-    cuts = [HeadCut(*head, dose, mode) for head in heads]
+    cuts = [HeadCut(*head, weight, mode) for head in heads]
     effects = head_edges.cut_effects(decoder, [case_of()], cuts)[0]
     before = log_odds_by_hand(decoder.model)
     for (layer, head), (lost, _) in zip(heads, effects, strict=True):
@@ -145,7 +143,7 @@ def test_cut_effects_are_those_of_a_patched_softmax(decoder, monkeypatch, dose, 
         def change(current, weights, layer=layer, head=head):
             if current == layer:
                 if mode == DROPPED:
-                    weights[:, head, 5, list(SUBJECT_TOKENS)] *= dose
+                    weights[:, head, 5, list(SUBJECT_TOKENS)] = weight / 2  # of each token
                 else:
                     for row in weights[:, head]:
                         row[5, :6] = most_attended_by_hand(row[5, :6], SUBJECT_TOKENS)
@@ -167,10 +165,11 @@ def test_most_attended_words_are_no_special_tokens(decoder):
     assert edge_pass.is_word[0].tolist() == [False, *[True] * 7]
 
 
-def test_a_dose_of_one_changes_nothing(decoder):
-    effects = head_edges.cut_effects(decoder, [case_of()], [HeadCut(LAYER, HEAD, dose=1.0)])
+def test_effects_per_unit_are_effects_over_weights_of_one_token(decoder):
+    case = case_of()._replace(keys=(2,))
+    attention, effects, per_unit = head_edges.attention_and_effects(decoder, [case])
     size = np.log(decoder.model.config.vocab_size)  # of a log-probability
-    np.testing.assert_allclose(effects, 0, atol=float32_error(size))
+    np.testing.assert_allclose(per_unit * attention, effects, atol=float32_error(size))
 
 
 def test_edge_attention_is_the_mean_over_the_words_tokens(decoder):
@@ -253,6 +252,23 @@ def test_angles_of_an_encoder_are_those_of_a_patched_softmax(tiny_encoder, store
         ]
         assert angle == pytest.approx(np.mean(angles), rel=1e-3, abs=1e-4)
         assert np.isnan(lost)  # nothing is predicted
+
+
+def test_turns_at_the_same_weight_are_between_two_cuts(tiny_encoder, store):
+    """The vectors of a word turn from those without the edge to those with the weight."""
+    encoder = tiny_encoder("bert")
+    case = sentence_case(store)
+    dropped, weighted = head_edges.turns_by_weight(encoder, [case], 0.3)[:, 0]
+    cut = HeadCut(LAYER, HEAD)
+    lost = head_edges.cut_effects(encoder, [case], [cut])[0, 0, 1]
+    assert dropped[LAYER, HEAD] == pytest.approx(lost, rel=1e-4)
+    with torch.no_grad():
+        edge_pass = EdgePass(encoder, encoder.model, case)
+        edge_pass.run_intact()
+        vectors, _ = edge_pass.run_cuts([cut, cut._replace(weight=0.3)], [[0, 1]])
+    expected = turned_angles(vectors[0], vectors[1]).mean().item()
+    assert weighted[LAYER, HEAD] == pytest.approx(expected, rel=1e-4)
+    assert (weighted > 0).all()
 
 
 def test_an_edge_through_which_nothing_comes_has_no_effect(tiny_encoder, store):
