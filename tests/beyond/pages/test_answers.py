@@ -62,11 +62,13 @@ def test_answers_without_tables_is_empty():
 def test_answers_of_later_papers():
     edges = pd.DataFrame(
         [
-            ("trained", "special", "dropped", 5.2), ("trained", "special", "redistributed", 40.5),
-            ("random", "special", "dropped", 1.0), ("random", "special", "redistributed", 1.1),
+            ("trained", "2-5", "dropped", 5.2), ("trained", "2-5", "redistributed", 40.5),
+            ("trained", "2-5", "constant", 0.3), ("trained", "1-6", "dropped", 99.0),
+            ("random", "2-5", "dropped", 1.0), ("random", "2-5", "redistributed", 1.1),
+            ("random", "2-5", "constant", 0.1),
         ],
-        columns=["model", "keys", "change", "value"],
-    ).assign(layers="2-5", queries="all", measure="sentence angle")  # fmt: skip
+        columns=["model", "layers", "change", "value"],
+    ).assign(keys="cls", measure="sentence angle")  # fmt: skip
     special = pd.DataFrame({"token": ["special"] * 2, "attention": [0.3, 0.4], "norm": [0.1, 0]})
     inputs = pd.DataFrame(
         {"classifier": "encoder", "train": "original", "inputs": "warrants"}, [0, 1]
@@ -74,6 +76,6 @@ def test_answers_of_later_papers():
     partial = inputs.assign(test=["original", "adversarial"], mean=[66.0, 34.0])
     tables = {"edges": edges, "special_tokens": special, "partial_inputs": partial}
     sink, moved, warrants = answers(tables, BERT)
-    assert "by 5 degrees" in sink and "(random weights: 1 and 1)" in sink
+    assert "by 5.2 degrees" in sink and "every query by 0.3 (random weights: 1, 1.1, 0.1)" in sink
     assert "35% of attention" in moved and "5% of what" in moved
     assert "66%" in warrants and "34%" in warrants

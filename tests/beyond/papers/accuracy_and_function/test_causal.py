@@ -8,7 +8,6 @@ from tolerances import float32_error
 from toy_corpora import SENTENCES, corpus_of
 from toy_decoders import random_decoder
 
-from beyond.claims.engine import check_claims
 from beyond.papers.accuracy_and_function import causal, plots
 from beyond.papers.accuracy_and_function.causal import (
     AT_EQUAL_ATTENTION,
@@ -27,8 +26,6 @@ from beyond.papers.accuracy_and_function.causal import (
     Sizes,
 )
 from beyond.papers.accuracy_and_function.centred_ranks import centred_correlation
-from beyond.papers.accuracy_and_function.claims import CLAIMS
-from beyond.papers.common.edge_cuts import MOST_ATTENDED
 from beyond.papers.common.head_edges import (
     ANGLE,
     EFFECTS,
@@ -124,12 +121,6 @@ def test_cases_of_a_decoder_are_prefixes(decoder_run):
     assert decode(keys) == words[edge.key]
 
 
-def test_cases_of_a_decoder_have_no_edge_to_a_later_word(decoder_run):
-    for outcome in (NEXT, LATER):
-        for case in decoder_run.sample(outcome).cases:
-            assert max(case.keys) <= min(case.queries)
-
-
 def log_probability_error(encoder):
     return float32_error(np.log(encoder.model.config.vocab_size))
 
@@ -173,7 +164,6 @@ def test_correlations_have_the_effects_of_the_table(decoder_run):
         scores[name] = np.stack([values.ravel() for values in by_relation])
     margin, attention, effect, equal = scores.values()
     expected = {
-        MARGIN: centred_correlation(margin, effect),
         GIVEN_ATTENTION: centred_correlation(margin, effect, [attention]),
         AT_EQUAL_ATTENTION: centred_correlation(margin, equal),
         PER_ATTENTION: centred_correlation(margin, effect / attention),
@@ -226,43 +216,12 @@ def test_a_planted_spread_of_heads_is_found(monkeypatch):
     assert table.loc[MATCHED_HEADS, "value"] == pytest.approx(1)
 
 
-def test_yardstick_effects_are_ablations_of_the_head_of_each_relation(encoder_run):
-    sample = encoder_run.sample(TURNS)
-    measured = causal.yardstick_effects(encoder_run.encoder, sample, TURNS, np.array([3, 6]))
-    number = int(np.flatnonzero(sample.owner == 1)[0])
-    cuts = [HeadCut(1, 2), HeadCut(1, 2, mode=MOST_ATTENDED)]
-    effects = cut_effects(encoder_run.encoder, [sample.cases[number]], cuts)
-    expected = effects[0, :, EFFECTS.index(ANGLE)]
-    np.testing.assert_allclose(measured[number], expected, rtol=1e-3)
-
-
 def test_causal_tables_refuse_a_treebank_with_too_few_edges(encoder_run):
     sizes = SIZES._replace(minimum=1000)
     with pytest.raises(InputError, match="1000 edges"):
         causal.causal_tables(
             encoder_run.encoder, encoder_run.store, encoder_run.counts, sizes, seed=0
         )
-
-
-@pytest.mark.parametrize(
-    ("ceiling", "reason"), [(0.8, ""), (0.15, "could not have been seen here")]
-)
-def test_a_correlation_that_a_perfect_predictor_would_not_reach_is_not_tested(ceiling, reason):
-    row = {
-        "measure": TURNS, "predictor": "margin given attention", "correlation": 0.5,
-        "correlation_low": 0.3, "correlation_high": 0.7, "correlation_df": 10, "least": 0.2,
-        "ceiling": ceiling,
-    }  # fmt: skip
-    table = check_claims({"head_edge_correlations": pd.DataFrame([row])}, CLAIMS)
-    assert table[["id", "reason"]].to_numpy().tolist() == [
-        ["causal-margin-turns-given-attention", reason]
-    ]
-
-
-def test_claims_of_a_run_have_rows_only_for_what_the_model_predicts(encoder_run):
-    ids = check_claims(encoder_run.tables, CLAIMS)["id"]
-    assert len(ids)
-    assert not ids.str.contains("next-token|later-word").any()
 
 
 def test_fig16_draws_effects_as_they_are_and_at_equal_attention(encoder_run):

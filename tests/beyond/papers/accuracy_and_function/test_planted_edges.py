@@ -137,10 +137,3 @@ def test_planted_effects_are_larger_than_in_a_control_that_has_the_maps_only(mod
         answers = set(margins_of(verdicts(tables))["larger_than_in_controls"])
         assert ("yes" in answers) == is_larger
         assert "no" not in answers
-
-
-def test_intervals_of_correlations_end_at_one(models):
-    for tables in models:
-        correlations = tables["head_edge_correlations"]
-        assert (correlations["correlation_high"] <= 1).all()
-        assert (correlations["correlation_low"] >= -1).all()

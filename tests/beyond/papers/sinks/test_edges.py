@@ -4,7 +4,6 @@ from dataclasses import replace
 from itertools import product
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 import transformers as hf
@@ -141,12 +140,3 @@ def test_the_next_sink_is_the_token_that_gets_most_without_the_first(tmp_path):
     np.testing.assert_allclose(table["largest"], [0, 0, 0, 2 / 3, 1 / 3, 0, 0, 0])
     assert table.loc[3, "token"] == "cat"
     assert table.loc[3, "redistributed"] > 3 * table.loc[3, "intact"]
-
-
-def test_shares_of_edges_are_means_over_texts():
-    ablation = (Cut((0,), "cls"), DROPPED)
-    records = [{"source": f"{name}, paragraph 1"} for name in "ab"]
-    values = np.array([[[3.0, 0.2, 0.0]], [[5.0, 0.4, 1.0]]])
-    labelled = edges.label_values([ablation], [edges.OUTCOME, *edges.SHARES], values, records)
-    row = pd.Series(labelled.mean().to_numpy(), index=[edges.OUTCOME, *edges.SHARES])
-    assert row.to_dict() == pytest.approx({"outcome": 4, "share": 0.3, "unmatched": 0.5})

@@ -10,7 +10,6 @@ from helpers.data.visible import Visible, visible_mask
 from helpers.data.wikipedia import Article
 from helpers.errors import InputError
 from helpers.metrics import surface
-from helpers.metrics.heads import head_label
 from helpers.model.forward import forward
 
 PARAGRAPH = "The cat sat on the mat, and the dog watched it. "
@@ -48,24 +47,6 @@ def test_length_table_has_the_means_of_whole_maps(tiny_encoder, family, own_cach
     means = first.mean(axis=(1, 2))
     width = 12.706 * np.abs(np.diff(means))[0] / 2  # Student's t of two texts
     assert rows.loc[(40, "all"), "first_high"] == pytest.approx(means.mean() + width, rel=1e-3)
-
-
-def test_the_head_of_the_previous_token_is_chosen_in_the_shortest_texts(tiny_encoder, own_cache):
-    encoder = tiny_encoder("gpt2")
-    table = lengths.length_table(encoder, [LONG, OTHER], GROUP, (16, 40))
-    rows = table.set_index(["tokens", "layer"])
-    shortest = np.mean([section_3(encoder, text, 16)["previous"] for text in (LONG, OTHER)], axis=0)
-    layer, head = np.unravel_index(shortest.argmax(), shortest.shape)
-    assert set(rows.loc[(slice(None), "all"), "head"]) == {head_label(layer, head)}
-    longer = [section_3(encoder, text, 40)["previous"][layer, head] for text in (LONG, OTHER)]
-    measured = rows.loc[(40, "all"), "previous_head"]
-    assert measured == pytest.approx(np.mean(longer), abs=1e-5)
-
-
-def test_one_text_has_no_interval(tiny_encoder, own_cache):
-    table = lengths.length_table(tiny_encoder("bert"), [LONG], (), (16,))
-    assert table["first_low"].isna().all()
-    assert "2-3" not in set(table["layer"])
 
 
 def test_texts_that_are_too_short_are_refused(tiny_encoder, own_cache):

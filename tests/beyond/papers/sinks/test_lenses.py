@@ -34,20 +34,6 @@ def test_lens_values_are_shares_by_type_of_token():
 
 
 @pytest.mark.parametrize("lens", LENSES)
-def test_lens_values_sum_to_one_and_are_zero_for_an_absent_token(lens):
-    values = lens_values_by_hand()
-    total = values[f"{lens}_cls"] + values[f"{lens}_punctuation"] + values[f"{lens}_other"]
-    assert total == pytest.approx(1)
-    assert values[f"{lens}_sep"] == 0  # the model has [SEP], the text does not
-
-
-def test_lens_values_have_value_norms_relative_to_the_example():
-    values = lens_values_by_hand()
-    assert values["value_cls"] == pytest.approx(0.1 / 0.7)
-    assert np.isnan(values["value_sep"])
-
-
-@pytest.mark.parametrize("lens", LENSES)
 @pytest.mark.parametrize("family", tiny_models.FAMILIES)
 def test_lens_sums_match_the_maps_of_a_store(tiny_encoder, family, lens):
     encoder = tiny_encoder(family)

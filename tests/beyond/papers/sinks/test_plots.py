@@ -1,6 +1,6 @@
 """Figures 14 to 20 draw the values of their tables."""
 
-from itertools import chain, product
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -78,12 +78,6 @@ def test_fig15_draws_the_costs_of_each_change_and_of_random_weights(measure, rol
         assert sorted(intervals(axes)) == [(value - 1, value + 1) for value in values]
     assert unit in title_of(figure)
     check_figure(figure)
-
-
-def test_fig15_draws_no_interval_of_few_articles():
-    figure = plots.fig15_edges(edges("loss", "first", df=1), "<s>", model="tiny")
-    segments = [lines.get_segments() for lines in figure.axes[0].collections]
-    assert not any(len(segment) for segment in chain.from_iterable(segments))
 
 
 def test_fig17_draws_both_maps():
