@@ -54,7 +54,8 @@ LOSS = "loss"
 OUTCOME = "outcome"  # one of these two
 SHARES = ("share", "unmatched")  # see `cut_shares`
 CONTROL_STRIDE = 2  # a control is measured on every second segment
-POSITIONS = 8  # first tokens of a text, among which the next sink is looked for
+POSITIONS = 4  # first tokens of a text that have a row of their own in `next_sink_table`
+MOST = "most attended"
 
 Values: TypeAlias = pd.DataFrame  # a row for each example, a column for each ablation and measure
 
@@ -193,35 +194,44 @@ def next_sink_table(encoder: Model, records: Sequence[Record]) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        The table next_sinks.csv, one row per position among the first `POSITIONS` tokens.
-        Columns: position (from 0); ``token``, the most common one there; ``intact`` and
-        ``redistributed``, the attention that the position gets, a mean over layers, heads and
-        queries after these positions; ``largest``, the share of texts in which no later or earlier
-        token gets more after the redistribution.  Bounds end in _low and _high.
+        The table next_sinks.csv.  A row for each of the first `POSITIONS` positions (from 0), for
+        all [SEP] tokens, for all other tokens, and for the most attended token of each text
+        (`MOST`).  Columns: tokens; ``common``, the most common token of the first positions;
+        ``intact`` and ``redistributed``, the attention that the tokens get, a mean over layers,
+        heads and queries after these positions; ``largest``, the share of texts in which one of
+        the tokens gets most after the redistribution.  Bounds end in _low and _high.
     """
     (role,) = [role for role in list_roles(encoder) if role in FIRST_ROLES]
     cut = Cut(tuple(range(encoder.layers)), role)
     interventions = list_ablations(encoder, [(cut, REDISTRIBUTED)])
     records = [record for record in records if len(record["tokens"]) > POSITIONS]
+    places = np.arange(POSITIONS)
 
-    def measure(model: nn.Module, record: Record) -> Float[np.ndarray, "number position"]:
+    def measure(model: nn.Module, record: Record) -> Float[np.ndarray, "number row"]:
         batch = padded(encoder, [model_inputs(encoder, record)])
         run = partial(model, **batch, output_attentions=True)
-        received = []
+        numbers = []
         for output in run_interventions(model, run, interventions):
             weights = torch.stack(list(output.attentions))[:, 0, :, POSITIONS:]
-            received.append(weights.float().mean(dim=(0, 1, 2)))  # [key]
-        is_largest = torch.arange(len(received[1])) == received[1].cpu().argmax()
-        numbers = [number.cpu()[:POSITIONS] for number in (*received, is_largest)]
-        return torch.stack(numbers).double().numpy()
+            numbers.append(weights.float().mean(dim=(0, 1, 2)).numpy(force=True))  # [key]
+        numbers.append(np.arange(len(numbers[1])) == numbers[1].argmax())
+        is_sep = np.array(record["tokens"]) == encoder.special_tokens["sep"]
+        is_sep[:POSITIONS] = False
+        is_other = ~is_sep
+        is_other[:POSITIONS] = False
+        by_row = []
+        for number in numbers:
+            sums = (number[is_sep].sum(), number[is_other].sum(), number.max())
+            by_row.append([*number[:POSITIONS], *sums])
+        return np.array(by_row, float)
 
     model = encoder.model.base_model
     numbers = np.array(map_over_model_copies(model, records, measure, "next sinks"))
     articles = np.array(list_articles(records))
     clusters = np.unique(articles)
-    table = pd.DataFrame({"position": np.arange(POSITIONS)})
-    tokens = [Counter(record["tokens"][position] for record in records) for position in table.index]
-    table["token"] = [counter.most_common(1)[0][0] for counter in tokens]
+    table = pd.DataFrame({"tokens": [*places.astype(str), "sep", "other", MOST]})
+    tokens = [Counter(record["tokens"][place] for record in records) for place in places]
+    table["common"] = [*(counter.most_common(1)[0][0] for counter in tokens), "", "", ""]
     for number, name in enumerate(("intact", "redistributed", "largest")):
         sums = cluster_sums(numbers[:, number], articles, clusters)
         counts = cluster_sums(np.ones_like(numbers[:, number]), articles, clusters)

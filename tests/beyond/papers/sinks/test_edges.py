@@ -134,9 +134,12 @@ def test_the_next_sink_is_the_token_that_gets_most_without_the_first(tmp_path):
     texts = ["on cat and dog on mat and dog sat", "on and cat dog on mat and dog sat"]
     segments = [Segment(text, "mat", title=text) for text in (*texts, texts[0])]
     records = extract(encoder, corpus_of(segments), max_tokens=60, stream=True).records()
-    table = edges.next_sink_table(encoder, list(records)).set_index("position")
-    assert table.loc[0, "intact"] > 0.7
-    assert table.loc[0, "redistributed"] == pytest.approx(0, abs=1e-6)
-    np.testing.assert_allclose(table["largest"], [0, 0, 0, 2 / 3, 1 / 3, 0, 0, 0])
-    assert table.loc[3, "token"] == "cat"
-    assert table.loc[3, "redistributed"] > 3 * table.loc[3, "intact"]
+    table = edges.next_sink_table(encoder, list(records)).set_index("tokens")
+    assert table.loc["0", "intact"] > 0.7
+    assert table.loc["0", "redistributed"] == pytest.approx(0, abs=1e-6)
+    expected = {"0": 0, "1": 0, "2": 0, "3": 2 / 3, "sep": 0, "other": 1 / 3, edges.MOST: 1}
+    assert table["largest"].to_dict() == pytest.approx(expected)
+    assert table.loc["3", "common"] == "cat"
+    assert table.loc[edges.MOST, "redistributed"] > 3 * table.loc["3", "intact"]
+    parts = table["redistributed"].drop(edges.MOST)
+    assert parts.sum() == pytest.approx(1)
