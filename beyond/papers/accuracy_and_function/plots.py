@@ -94,7 +94,7 @@ def fig16_causal(effects: pd.DataFrame, correlations: pd.DataFrame, *, model: st
     ticks = counting_ticks(int(trained["layer"].max()), 6)
     layer_scale = ScalarMappable(norm, style.LAYER_COLORS)
     figure.colorbar(layer_scale, ax=panels, label="Layer", ticks=ticks)
-    legend_below(figure, columns=correlations["model"].nunique())
+    legend_below(figure, columns=2)
     return figure
 
 

@@ -171,8 +171,9 @@ def edge_table(encoder: Model, values: Values) -> pd.DataFrame:
     DataFrame
         The table edges.csv, one row per ablation.  Columns: layers, keys, change; ``share``, the
         share of attention on the edges, and ``unmatched`` (`cut_shares`); ``measure``, `LOSS` or
-        `ANGLE`, and its ``value``; ``of_dropped``, the value over that of the same edges dropped.
-        Bounds of both end in _low and _high, degrees of freedom in _df.
+        `ANGLE`, and its ``value``; ``of_dropped``, the value over that of the same edges dropped,
+        empty if dropping them costs nothing.  Bounds of both end in _low and _high, degrees of
+        freedom in _df.
     """
     sums = values.groupby(level=0).sum()
     outcomes = sums.xs(OUTCOME, axis=1, level="measure")
@@ -182,8 +183,9 @@ def edge_table(encoder: Model, values: Values) -> pd.DataFrame:
     table["measure"] = LOSS if encoder.objective == NEXT_TOKEN else ANGLE
     counts = values.xs(OUTCOME, axis=1, level="measure").groupby(level=0).count()
     table = with_ratio(table, "value", outcomes, counts)
-    dropped = [(layers, keys, DROPPED) for layers, keys, _ in outcomes.columns]
-    return with_ratio(table, "of_dropped", outcomes, outcomes[dropped])
+    dropped = outcomes[[(layers, keys, DROPPED) for layers, keys, _ in outcomes.columns]]
+    is_cost = dropped.sum().to_numpy() > 0
+    return with_ratio(table, "of_dropped", outcomes, dropped * is_cost)
 
 
 def next_sink_table(encoder: Model, records: Sequence[Record]) -> pd.DataFrame:
