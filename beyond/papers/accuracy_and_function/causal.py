@@ -97,7 +97,7 @@ class Sizes(NamedTuple):
     ----------
     edges : int
         Edges of each relation, at most.  Angles need two passes for each head, so they are
-        measured on half of them.
+        measured on a quarter of them.
     minimum : int
         Edges that a relation must have.
     relations : int or None
@@ -118,7 +118,7 @@ class Sizes(NamedTuple):
 
 
 FULL_SIZES = Sizes(edges=32, minimum=30, relations=None, templates=500)
-QUICK_SIZES = Sizes(edges=8, minimum=4, relations=3, templates=16)
+QUICK_SIZES = Sizes(edges=16, minimum=4, relations=3, templates=16)
 
 
 def choose_sizes(settings: Settings) -> Sizes:
@@ -264,7 +264,7 @@ def relation_cases(
                 if edge.key < edge.query or not is_causal:
                     yield CASE_MAKERS[outcome](encoder, record, edge, article)
 
-    n_edges = max(1, sizes.edges // 2) if outcome == TURNS else sizes.edges
+    n_edges = max(1, sizes.edges // 4) if outcome == TURNS else sizes.edges
     relations = []
     directions = []
     margins = []

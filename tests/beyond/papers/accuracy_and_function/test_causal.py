@@ -43,7 +43,7 @@ from helpers.metrics.heads import DIRECTIONS, by_head
 from helpers.plots.style import title_of
 from helpers.store.extract import extract
 
-SIZES = Sizes(edges=8, minimum=3, relations=None, templates=4)
+SIZES = Sizes(edges=16, minimum=3, relations=None, templates=4)
 LONG = [words for words in SENTENCES if len(words) > 2]
 
 

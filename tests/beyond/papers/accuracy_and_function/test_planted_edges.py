@@ -27,7 +27,7 @@ from helpers.metrics import by_model
 from helpers.metrics.head_counts import count_heads
 from helpers.store.extract import extract
 
-SIZES = Sizes(edges=32, minimum=8, relations=None, templates=4)
+SIZES = Sizes(edges=64, minimum=8, relations=None, templates=4)
 ATTENTION = planted_edges.shuffled_rows(0)
 ACCURACY = planted_edges.shuffled_rows(1, lowest=-1)  # half of the heads never pick the parent
 
