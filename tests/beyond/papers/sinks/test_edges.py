@@ -125,7 +125,6 @@ def test_edge_tables_have_both_models_with_intervals_over_articles(tiny_encoder)
     np.testing.assert_allclose(rows["of_dropped"], means / means[0], rtol=1e-4)
     assert (rows["value_low"] < rows["value"]).all() and (rows["value"] < rows["value_high"]).all()
     assert (rows["value_df"] == 8).all()  # nine articles
-    assert set(rows_of_model(table, "random")["value_df"]) == {4}
 
 
 def test_the_next_sink_is_the_token_that_gets_most_without_the_first(tmp_path):
@@ -141,5 +140,3 @@ def test_the_next_sink_is_the_token_that_gets_most_without_the_first(tmp_path):
     assert table["largest"].to_dict() == pytest.approx(expected)
     assert table.loc["3", "common"] == "cat"
     assert table.loc[edges.MOST, "redistributed"] > 3 * table.loc["3", "intact"]
-    parts = table["redistributed"].drop(edges.MOST)
-    assert parts.sum() == pytest.approx(1)
