@@ -221,14 +221,7 @@ def accuracy_on_both(is_right: np.ndarray, is_right_on_counterpart: np.ndarray) 
     return 100 * (sum(is_right) + sum(is_right_on_counterpart)) / (2 * len(is_right))
 
 
-# 10: is attention to special tokens a no-op?
-
-
-def moved_shares(weights: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    """Compute the share of each key in the sizes of weight times vector."""
-    terms = zip(weights, vectors, strict=True)
-    sizes = [weight * (vector @ vector) ** 0.5 for weight, vector in terms]
-    return np.array(sizes) / sum(sizes)
+# 10: sinks
 
 
 def redistributed(weights: np.ndarray, chosen: np.ndarray) -> np.ndarray:
@@ -237,46 +230,9 @@ def redistributed(weights: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     return remaining * weights.sum() / remaining.sum()
 
 
-def angle(before: np.ndarray, after: np.ndarray) -> float:
-    """Compute the angle between two vectors in degrees."""
-    return np.degrees(np.arccos(min(1, cosine(before, after))))
-
-
-# 11: accuracy and function
-
-
-def nearest_of_class(tags: Sequence[str], word: int, tag: str, side: int) -> int:
-    """Find the nearest position with a tag on one side; -1 if there is none."""
-    position = word + side
-    while 0 <= position < len(tags):
-        if tags[position] == tag:
-            return position
-        position += side
-    return -1
-
-
-def first_order_effect(weight: float, gradient: float) -> float:
-    """Compute what an edge brings to the outcome, to first order."""
-    return weight * gradient
-
-
-def without_group_means(values: np.ndarray) -> np.ndarray:
-    """Subtract column means, then row means."""
-    centred = values - values.mean(axis=0, keepdims=True)
-    return centred - centred.mean(axis=1, keepdims=True)
-
-
-# 12: what makes a sink?
-
-
 def sink_share(attention: np.ndarray) -> np.ndarray:
     """Compute the mean attention of each head to the first token."""
     return np.array([[head[:, 0].mean() for head in layer] for layer in attention])
-
-
-def count_sinks(shares: np.ndarray, threshold: float) -> int:
-    """Count the heads that give the first token more than a threshold."""
-    return sum(share > threshold for row in shares for share in row)
 
 
 def outlier_dimension(vectors: np.ndarray) -> int:
@@ -284,6 +240,28 @@ def outlier_dimension(vectors: np.ndarray) -> int:
     sizes = np.abs(vectors)
     ratios = [sizes[0, i] / np.median(sizes[1:, i]) for i in range(len(sizes[0]))]
     return ratios.index(max(ratios))
+
+
+# 11: accuracy and function
+
+
+def first_order_effect(weight: float, gradient: float) -> float:
+    """Compute what an edge brings to the outcome, to first order."""
+    return weight * gradient
+
+
+def geometric_mean(ratios: np.ndarray) -> float:
+    """Compute the geometric mean of some ratios."""
+    product = 1.0
+    for ratio in ratios:
+        product *= ratio
+    return product ** (1 / len(ratios))
+
+
+def without_group_means(values: np.ndarray) -> np.ndarray:
+    """Subtract column means, then row means."""
+    centred = values - values.mean(axis=0, keepdims=True)
+    return centred - centred.mean(axis=1, keepdims=True)
 
 
 # Known wrong functions of an exercise, and what to tell a student who answers as they do.
@@ -322,11 +300,6 @@ HINTS: dict[str, Hints] = {
     "redistributed": {
         lambda weights, chosen: redistributed(weights / weights.sum(), chosen): (
             "you scale to one; the old sum of the row may be less."
-        )
-    },
-    "nearest_of_class": {
-        lambda tags, word, tag, side: next((i for i in range(len(tags)) if tags[i] == tag), -1): (
-            "this is the first word with the tag, not the nearest one on that side."
         )
     },
     "outlier_dimension": {

@@ -4,7 +4,7 @@
   python -m helpers run --model bert-base-uncased  the paper's model (needs the model hub)
   python -m helpers run --model ./my-model --text my.txt --only 01,02,03
   python -m helpers run --treebank train.conllu,dev.conllu --only 04,05
-  python -m helpers run --extended                 notebooks 07 to 12 as well
+  python -m helpers run --extended                 notebooks 07 to 11 as well
   python -m helpers run --only 09 -p arct arct     a parameter of one notebook
   python -m helpers replicate                      the paper's model, number by number
   python -m helpers compare minilm my-model        finished runs, claim by claim
@@ -78,9 +78,9 @@ def parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="run the series, or a part of it")
     run.set_defaults(function=_run)
     run.add_argument("--only", default="", metavar="00-03,05", help="numbers of notebooks")
-    run.add_argument("--extended", action="store_true", help="notebooks 07 to 12 as well")
+    run.add_argument("--extended", action="store_true", help="notebooks 07 to 11 as well")
     run.add_argument("--dry-run", action="store_true", help="check all, list what is extracted")
-    help_text = "a parameter of notebooks 07 to 12, such as task or arct; may be given again"
+    help_text = "a parameter of notebooks 07 to 11, such as task or arct; may be given again"
     parameter: dict[str, Any] = {"action": "append", "default": [], "dest": "parameters"}
     run.add_argument("-p", nargs=2, metavar=("NAME", "VALUE"), help=help_text, **parameter)
     _add_settings(run)

@@ -42,7 +42,7 @@ LINK = re.compile(r"(!?)\[((?:[^\]\[]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 VIEWERS_PLACE = re.compile(r"<!-- viewers -->.*?<!-- end -->\n", re.DOTALL)
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 BEFORE = re.compile(r"^Reading: \d+ minutes.*?(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
-NUMBER = re.compile(r"\b(?:[Nn]otebooks? )?(0\d|1[0-2])\b")
+NUMBER = re.compile(r"\b(?:[Nn]otebooks? )?(0\d|1[01])\b")
 # The sentences of the viewers: a few lines with the relations that the findings speak of.
 SENTENCES = (
     "The committee that reviewed the proposals rejected my plan. "

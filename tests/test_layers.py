@@ -16,7 +16,7 @@ LAYERS = [  # of helpers, from the bottom up
     "metrics", "probes", "plots", "viewer", "gradients notes results study", "check run",
     "__main__",
 ]  # fmt: skip
-# Notebook 11 measures with what notebooks 10 and 12 have.
+# Notebook 11 measures with what notebook 10 has.
 MAY_IMPORT = {"beyond.papers.accuracy_and_function": ("beyond.papers.sinks",)}
 
 

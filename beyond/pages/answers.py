@@ -130,36 +130,41 @@ def _all_heads(tables: Tables) -> str:
 
 
 def sink_edges(tables: Tables, model: str = "trained") -> pd.DataFrame:
-    """Select the changes of all attention to special tokens, in the layers with most of it.
+    """Select the changes of the attention to the first token, in the layers of the sink.
 
     Returns
     -------
     DataFrame
-        A row for each measure, with the columns ``dropped`` and ``redistributed``.
+        One row, the measure ("sentence angle" or "loss"), with a column for each change.
     """
     edges = rows_of(tables, "edges", model)
-    all_queries = edges[(edges["queries"] == "all") & (edges["keys"] == "special")]
-    return all_queries.pivot_table("value", "measure", "change", aggfunc="last")
+    if edges.empty:
+        return edges
+    edges = edges[edges["keys"].isin(["cls", "first"])]
+    in_sink = edges[edges["layers"] == edges["layers"].iloc[0]]
+    return in_sink.pivot_table("value", "measure", "change")
 
 
 def _without_the_sink(tables: Tables) -> str:
-    """Describe what is lost without the attention to special tokens, dropped or redistributed."""
+    """Describe what is lost if the attention to the first token is dropped, or made constant."""
     changes = sink_edges(tables)
-    angle = changes.loc["sentence angle"]
+    if "constant" not in changes:
+        return ""
+    measure, unit = ("turns the sentence vector by", " degrees")
+    if "loss" in changes.index:
+        measure, unit = ("raises the loss by", " nats")
+    change = changes.iloc[0]
     sentence = (
-        "Dropping the attention to special tokens where they get most of it turns the sentence "
-        f"vector by {angle['dropped']:.0f} degrees, redistributing it among the other tokens by "
-        f"{angle['redistributed']:.0f}"
+        f"Dropping the attention to the first token, where it is largest, {measure} "
+        f"{change['dropped']:.2g}{unit}, giving it to other tokens by "
+        f"{change['redistributed']:.2g}, and the same weight for every query by "
+        f"{change['constant']:.2g}"
     )
     control = sink_edges(tables, "random")
-    if "sentence angle" in control.index:
-        random = control.loc["sentence angle"]
-        sentence += f" (random weights: {random['dropped']:.0f} and {random['redistributed']:.0f})"
-    if "objective" in changes.index:
-        loss = changes.loc["objective"]
-        sentence += (
-            f"; the loss rises by {loss['dropped']:.2f} and {loss['redistributed']:.2f} nats"
-        )
+    if len(control):
+        random = control.iloc[0]
+        numbers = [f"{random[name]:.2g}" for name in ("dropped", "redistributed", "constant")]
+        sentence += f" (random weights: {', '.join(numbers)})"
     return sentence + "."
 
 
@@ -178,9 +183,12 @@ def _accuracy_and_effect(tables: Tables) -> str:
     correlations = rows_of(tables, "head_edge_correlations")
     measure = "turns" if "turns" in set(correlations["measure"]) else "next token, size"
     rows = correlations[correlations["measure"] == measure].set_index("predictor")["correlation"]
+    if not {"margin", "margin at equal attention"} <= set(rows.index):
+        return ""
     return (
-        "The better a head finds a relation, the more its edge matters to the result (correlation "
-        f"{rows['margin']:.2f}), but not at equal attention ({rows['margin given attention']:.2f})."
+        "If the edges of a relation have the same weight in every head, what they change and how "
+        f"well the head finds the relation correlate by {rows['margin at equal attention']:.2f}; "
+        f"as they are, by {rows['margin']:.2f}, because accurate heads attend more."
     )
 
 

@@ -117,6 +117,11 @@ def coreference(system: str) -> Callable[[Tables], float]:
     return look_up
 
 
+def sink_angle(change: str) -> Callable[[Tables], float]:
+    """Make the function that reads how far a change of the sink turns the sentence vector."""
+    return lambda tables: sink_edges(tables).loc["sentence angle", change]
+
+
 NUMBERS: dict[str, Callable[[Tables], float]] = {
     "attention to special tokens (%)": special_share,
     "the same, random weights (%)": lambda tables: special_share(tables, "random"),
@@ -131,12 +136,9 @@ NUMBERS: dict[str, Callable[[Tables], float]] = {
     "UAS: the same, random weights": uas("Random-init Attn + GloVe"),
     "UAS: attention alone": uas("Attn"),
     "UUAS: structural probe": uas("Structural probe"),
-    "sentence vector without the sink (degrees)": lambda tables: sink_edges(tables).loc[
-        "sentence angle", "dropped"
-    ],
-    "sentence vector, sink redistributed (degrees)": lambda tables: sink_edges(tables).loc[
-        "sentence angle", "redistributed"
-    ],
+    "sentence vector without the sink (degrees)": sink_angle("dropped"),
+    "sentence vector, sink redistributed (degrees)": sink_angle("redistributed"),
+    "sentence vector, sink constant (degrees)": sink_angle("constant"),
 }
 
 

@@ -34,7 +34,7 @@ QUICK = ("00", "01", "02", "03", "04", "06")
 # On fewer segments.  A second or third model would take too long.
 SMALL = {"name": "small", "segments": 12, "gradient_segments": 4}
 PROBES = {"encoder": ("05",), "decoder": ("05",), "window": ()}
-LATER = {"encoder": ("07", "08", "10", "11", "12"), "decoder": (), "window": ()}
+LATER = {"encoder": ("07", "08", "10", "11"), "decoder": (), "window": ()}
 
 # Columns that say which head, offset, word or place was chosen, or that are prose.
 CHOICES = {

@@ -1,4 +1,4 @@
-"""Compute nine numbers of a run of SmolLM2 again, without the package helpers.
+"""Compute numbers of a run of SmolLM2 again, without the package helpers.
 
 ``python tests/recomputed/smollm2.py --run build/smollm2``, after a run with ``--extended``.
 
@@ -18,19 +18,50 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from readme import read_records, read_table
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
+MODEL = "smollm2"
 FOLDER = "smollm2-0.1.2"
+BEGINNING = "<|endoftext|>"
 SHARE_LAYERS = (2, 15, 30)
-CUT_LAYERS = (1, 5, 20)
 PREVIOUS_SHARE = 0.5  # from which a head is a previous-token head
-CUT_SEGMENTS = 12  # on which edges are dropped, and the sink is measured
+CUT_SEGMENTS = 24  # on which edges are dropped
+CAUSE_SEGMENTS = 12  # of which the first 8 say which dimension the sink has
 QUICK_CUT_SEGMENTS = 4
+QUICK_CAUSE_SEGMENTS = 2
 CAUSE_TEXTS = 8
-SINK_SHARE = 0.25  # from which the first token is a sink
-SINK_QUERIES_FROM = 21
+TEMPLATES = 500
+QUICK_TEMPLATES = 16
+SUBJECTS = (
+    "key", "picture", "author", "letter", "song", "teacher", "window", "book", "report", "friend",
+    "door", "road", "plan", "name", "idea", "model", "story", "driver", "doctor", "player",
+    "color", "engine", "rule", "map", "sister",
+)  # fmt: skip
+ATTRACTORS = ("cabinet", "house", "king", "town", "student", "machine", "company", "garden")
+PREPOSITIONS = ("to", "of", "near", "behind", "from")
+VERBS = (("is", "are"), ("was", "were"), ("has", "have"))
+
+
+def read_texts(cache, level, corpus, record):
+    """The records of the store that has as many segments or sentences as the run."""
+    wanted = record["settings"]["segments" if level == "token" else "sentences"]
+    for manifest_path in sorted(cache.glob("*/manifest.json")):
+        manifest = json.loads(manifest_path.read_text(encoding="utf-8"))
+        identity = manifest["model"]
+        if (
+            identity["name"] == MODEL
+            and identity["random_init"] is None
+            and manifest["level"] == level
+            and manifest["lens"] == "attention"
+            and manifest["max_tokens"] == record["settings"]["max_tokens"]
+            and manifest["corpus"]["fingerprint"] == record["corpora"][f"{corpus} fingerprint"]
+        ):
+            lines = manifest_path.with_name("examples.jsonl").read_text(encoding="utf-8")
+            records = [json.loads(line) for line in lines.splitlines()]
+            if wanted is None or len(records) <= wanted:
+                return records
+    raise SystemExit(f"{cache}: no store of {MODEL} has the run's {corpus}; run it again first")
 
 
 def evenly_spaced(values, count):
@@ -51,11 +82,17 @@ class Model:
     def ids_of_tokens(self, tokens):
         return torch.tensor([self.tokenizer.convert_tokens_to_ids(tokens)])
 
-    def next_token_losses(self, ids, changed_layer=None):
-        """The mean loss of a text in nats; with a layer, without its edges to the first token."""
+    def ids_of_words(self, words):
+        """Tokens of words with a space before each, without the beginning of the text."""
+        return self.tokenizer.backend_tokenizer.encode(
+            "".join(f" {word}" for word in words), add_special_tokens=False
+        ).ids
+
+    def next_token_losses(self, ids, changed_layers=()):
+        """The mean loss of a text in nats, without the edges to the first token in some layers."""
         hooks = []
-        if changed_layer is not None:
-            hooks = self.edge_hooks(self.layers[changed_layer - 1].self_attn)
+        for layer in changed_layers:
+            hooks += self.edge_hooks(self.layers[layer - 1].self_attn)
         output = self.model(ids, output_attentions=True)
         for hook in hooks:
             hook.remove()
@@ -116,33 +153,79 @@ def section3(model, records):
 
 
 def sink_dimension(model, records):
-    """The dimension in which the first token differs most where it becomes a sink."""
+    """The dimension in which the first token differs most where its share of attention rises."""
     shares = []
     differences = []
-    for record in records:
+    for record in records[:CAUSE_TEXTS]:
         ids = model.ids_of_tokens(record["tokens"])
-        if ids.shape[1] <= SINK_QUERIES_FROM:
-            continue
         output = model.model(ids, output_attentions=True, output_hidden_states=True)
         maps = torch.stack(output.attentions)[:, 0]
         states = torch.stack(output.hidden_states[:-1])[:, 0]  # before each layer
-        shares.append(maps[:, :, SINK_QUERIES_FROM:, 0].mean(dim=(1, 2)).numpy())
+        shares.append(maps[:, :, 1:, 0].mean(dim=(1, 2)).numpy())
         differences.append((states[:, 0] - states[:, 1:].mean(dim=1)).numpy())
-        if len(shares) == CAUSE_TEXTS:
-            break
-    share = np.mean(shares, axis=0)
-    layer = int(np.argmax(share > SINK_SHARE if (share > SINK_SHARE).any() else share))
+    layer = int(np.argmax(np.diff(np.mean(shares, axis=0), prepend=0)))
     return int(np.abs(np.mean(differences, axis=0)[layer]).argmax())
+
+
+def templates(count):
+    """The beginnings of sentences, with the form of the verb that agrees and the other one."""
+    generator = np.random.default_rng(0)
+    for item in range(count // 4):
+        subject = SUBJECTS[item % len(SUBJECTS)]
+        preposition = PREPOSITIONS[generator.integers(len(PREPOSITIONS))]
+        attractor = ATTRACTORS[generator.integers(len(ATTRACTORS))]
+        singular, plural = VERBS[generator.integers(len(VERBS))]
+        for ending in ("", "s"):
+            for other_ending in ("", "s"):
+                words = ["The", subject + ending, preposition, "the", attractor + other_ending]
+                yield words, (plural, singular) if ending else (singular, plural)
+
+
+def agreement(model, count):
+    """The percentage of templates whose agreeing form is the more probable one."""
+    right = []
+    for words, forms in templates(count):
+        beginning = model.tokenizer.convert_tokens_to_ids(BEGINNING)
+        prefix = [beginning, *model.ids_of_words(words)]
+        totals = []
+        for text in forms:
+            ids = model.ids_of_words([text])
+            logits = model.model(torch.tensor([prefix + ids])).logits[0].double()
+            log_probabilities = logits.log_softmax(dim=-1)[len(prefix) - 1 : -1]
+            totals.append(log_probabilities[range(len(ids)), ids].sum().item())
+        right.append(totals[0] > totals[1])
+    return 100 * np.mean(right)
+
+
+def layers_in(name):
+    """The layers that a cut names, such as "4, 13-30"."""
+    layers = []
+    for part in name.split(", "):
+        first, _, last = part.partition("-")
+        layers += range(int(first), int(last or first) + 1)
+    return layers
+
+
+def read_table(run, name):
+    """A table of the run, or of the run of the later notebooks next to it."""
+    for folder in (run, run.with_name(f"{run.name}-later")):
+        path = folder / "tables" / f"{name}.csv"
+        if path.is_file():
+            table = pd.read_csv(path)
+            return table[table["model"] == "trained"] if "model" in table else table
+    print(f"{name}.csv is not in {run} and not in {run.name}-later")
+    return None
 
 
 @torch.inference_mode()
 def compare(run, cache):
-    """Nine numbers: in the tables of a run, and computed again."""
+    """Some numbers: in the tables of a run, and computed again."""
     record = json.loads((run / "run.json").read_text(encoding="utf-8"))
-    segments = read_records(cache, run, "token", "text")
+    segments = read_texts(cache, "token", "text", record)
     model = Model(cache / "models" / FOLDER)
     quick = record["settings"].get("quick", False)
     cut_records = evenly_spaced(segments, QUICK_CUT_SEGMENTS if quick else CUT_SEGMENTS)
+    cause_records = evenly_spaced(segments, QUICK_CAUSE_SEGMENTS if quick else CAUSE_SEGMENTS)
     rows = []
 
     first, n_previous = section3(model, segments)
@@ -163,18 +246,25 @@ def compare(run, cache):
     edges = read_table(run, "edges")
     cut_ids = [model.ids_of_tokens(text["tokens"]) for text in cut_records]
     intact = np.array([model.next_token_losses(ids) for ids in cut_ids])
-    for layer in CUT_LAYERS:
-        is_row = edges["layers"].astype(str).eq(str(layer)) & edges["keys"].eq("first")
-        is_row &= edges["queries"].eq("all") & edges["change"].eq("dropped")
-        is_row &= edges["measure"].eq("objective")
-        in_table = edges.loc[is_row, "value"].mean()
-        cut = np.array([model.next_token_losses(ids, layer) for ids in cut_ids])
-        name = f"loss without edges to the first token, layer {layer}"
-        rows.append((f"change of the {name} (nats)", in_table, (cut - intact).mean()))
+    if edges is not None:
+        is_row = edges["model"].eq("trained") & edges["change"].eq("dropped")
+        for row in edges[is_row & edges["keys"].eq("first")].itertuples():
+            layers = layers_in(row.layers)
+            cut = np.array([model.next_token_losses(ids, layers) for ids in cut_ids])
+            name = f"loss without edges to the first token, layers {row.layers}"
+            rows.append((f"change of the {name} (nats)", row.value, (cut - intact).mean()))
 
-    table = read_table(run, "sink_transplant")
-    in_table = table["dimension"].iloc[0]
-    rows.append(("dimension of the sink (from 0)", in_table, sink_dimension(model, cut_records)))
+    table = read_table(run, "agreement")
+    if table is not None:
+        is_row = table["model"].eq("trained") & table["subject"].eq("all")
+        (in_table,) = table.loc[is_row & table["attractor"].eq("all"), "right"]
+        right = agreement(model, QUICK_TEMPLATES if quick else TEMPLATES)
+        rows.append(("verbs that agree (%)", in_table, right))
+
+    table = read_table(run, "sink_causes")
+    if table is not None:
+        in_table = int(table["numbers"].iloc[0].split()[0])
+        rows.append(("dimension of the sink", in_table, sink_dimension(model, cause_records)))
 
     numbers = pd.DataFrame(rows, columns=["number", "in the run", "recomputed"])
     return numbers.assign(difference=numbers["recomputed"] - numbers["in the run"])

@@ -11,11 +11,11 @@ SENTENCES = (
     "A/2/det cat/3/nsubj saw/0/root the/5/det dog/3/dobj ./3/punct",
     "The/2/det dog/3/nsubj saw/0/root a/5/det new/6/amod mat/3/dobj today/3/tmod ./3/punct",
 )
-LATER = ("07", "08", "09", "10", "11", "12")
+LATER = ("07", "08", "09", "10", "11")
 # nbval runs all of them on the bundled encoder; here are a decoder, and what is written for a
 # sink or a causal mask on a tiny encoder as well.
 LESSONS = [(number, "gpt2") for number in LATER]
-LESSONS += [(number, "bert") for number in ("08", "10", "11", "12")]
+LESSONS += [(number, "bert") for number in ("08", "10", "11")]
 
 
 def write_task(path, rows):
@@ -53,6 +53,8 @@ def test_a_lesson_ends_on_any_model(
     monkeypatch.setattr("beyond.papers.accuracy_and_function.centred_ranks.PERMUTATIONS", 100)
     if number not in ("07", "08"):
         del corpora["task"]
+    if (number, family) == ("10", "gpt2"):
+        corpora["long_text"] = corpora["text"]
     executed(
         number, model=str(tiny_folder(family)), **corpora, max_tokens=64, device="cpu", name="tiny"
     )

@@ -5,6 +5,11 @@ edges of the relation are removed one at a time (`beyond.papers.common.head_edge
 model loses is compared with the *margin* of the head: its accuracy minus that of the best fixed
 offset.  Margins are those of train, and effects are measured on dev.  All heads are measured.
 
+An effect is about the weight of the edge times a vector, and a head with a large margin gives its
+edges large weights.  That margin and effect are correlated is therefore an identity.  What is asked
+is the effect *at equal attention*: what the edge brings if it has the same weight, `WEIGHT`, in
+every head; and the effect *per unit of attention*, which is the effect over the mean attention.
+
 A causal language model loses log-probability in two places:
 
 - *next token*: the edge that Table 1 reads, from the later word of the relation to the earlier one,
@@ -14,18 +19,14 @@ A causal language model loses log-probability in two places:
 
 Their effects are those of first order.  Effects of both signs cancel in a mean over edges.
 Therefore there is also the mean *size* of the effects.  A model without such a head, such as a
-sentence encoder, has angles: how far dependent and parent turn in the last layer.
-
-Some heads are also ablated: those with the largest effects, some at random, and the most accurate
-one of each relation.  They are chosen on every second edge and ablated on the others, because an
-effect that is chosen for its size is too large on the edges that it was chosen on.
+sentence encoder, has angles: how far dependent and parent turn in the last layer, with true
+ablation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -48,14 +49,14 @@ from beyond.papers.common.head_edges import (
     edge_attention,
     relation_edges,
     tokens_of_word,
+    turns_by_weight,
 )
 from helpers.cache import cached
 from helpers.data.records import Record, cluster_of, evenly_spaced
 from helpers.errors import InputError
 from helpers.metrics.head_counts import HeadCounts
-from helpers.metrics.heads import DIRECTIONS, Direction, head_label
+from helpers.metrics.heads import DIRECTIONS, Direction
 from helpers.metrics.statistics import (
-    RESAMPLES,
     Clusters,
     Estimate,
     bootstrap_estimate,
@@ -72,28 +73,21 @@ NEXT = "next token"
 LATER = "later word"
 SIZE_OF = {NEXT: "next token, size", LATER: "later word, size"}
 MEASURES = (NEXT, SIZE_OF[NEXT], LATER, SIZE_OF[LATER], TURNS)  # the functional ones first
-UNITS = {SIZE_OF[NEXT]: "nats", SIZE_OF[LATER]: "nats", TURNS: "degrees"}
-SIZE = "size of the change of the log-probability"
-
-PREDICTORS = {  # the score of a head that is correlated with its effect, and the one held constant
-    "margin": ("margin",),
-    "attention": ("attention",),
-    "margin given attention": ("margin", "attention"),
-}
-# What is measured in the ablations of each outcome, and which effect that is.
-ABLATED_EFFECTS = {
-    TURNS: {TURNS: ANGLE},
-    NEXT: {NEXT: LOG_PROBABILITY, SIZE_OF[NEXT]: SIZE, TURNS: ANGLE},
-    LATER: {LATER: LOG_PROBABILITY, SIZE_OF[LATER]: SIZE},
-}
-ROLES = MOST_ACCURATE, LARGEST, RANDOM = "most accurate", "largest effect", "random"
-DOSES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5)
-MATCHED_HEAD = "a head with the same attention"
-YARDSTICKS = (MOST_ATTENDED, MATCHED_HEAD)
-SAME_ATTENTION = 0.25  # a matched head has at most this share more or less attention on the edges
+WEIGHT = 0.3  # of an edge in every head
+MARGIN = "margin"
+ATTENTION = "attention"
+GIVEN_ATTENTION = "margin given attention"
+AT_EQUAL_ATTENTION = "margin at equal attention"
+PER_ATTENTION = "margin per unit of attention"
+OTHER_WORDS = "most accurate head over its most attended other words"
+MATCHED_HEADS = "most accurate head over all heads of equal attention"
+SPREAD = "90% over 10% of the heads at equal attention"
+SAME_ATTENTION = 0.25  # heads of equal attention have at most this share more or less on the edges
 
 HeadScores = Float[np.ndarray, "relation head"]  # heads of all layers
 CaseValues = Float[np.ndarray, "case head"]
+ResampledScores = Float[np.ndarray, "*resample relation head"]
+ResampledRelations = Float[np.ndarray, "*resample relation"]
 
 
 class Sizes(NamedTuple):
@@ -102,31 +96,29 @@ class Sizes(NamedTuple):
     Attributes
     ----------
     edges : int
-        Edges of each relation, at most.
-    heads : int
-        Heads with the largest effect, and random heads, that are ablated for each relation.
+        Edges of each relation, at most.  Angles need two passes for each head, so they are
+        measured on a quarter of them.
     minimum : int
         Edges that a relation must have.
     relations : int or None
         Relations at most, the most frequent first.
-    pairs : int
-        Minimal pairs of subject and verb, at most.
+    templates : int
+        Minimal pairs of subject and verb.
     """
 
     edges: int
-    heads: int
     minimum: int
     relations: int | None
-    pairs: int
+    templates: int
 
     @property
     def of_control(self) -> Sizes:
-        """Half of the edges, for a control."""
-        return self._replace(edges=max(4, self.edges // 2))
+        """Half of the edges and of the templates, for a control."""
+        return self._replace(edges=max(4, self.edges // 2), templates=self.templates // 2)
 
 
-FULL_SIZES = Sizes(edges=32, heads=10, minimum=30, relations=None, pairs=150)
-QUICK_SIZES = Sizes(edges=4, heads=2, minimum=4, relations=3, pairs=6)
+FULL_SIZES = Sizes(edges=32, minimum=30, relations=None, templates=500)
+QUICK_SIZES = Sizes(edges=16, minimum=4, relations=3, templates=16)
 
 
 def choose_sizes(settings: Settings) -> Sizes:
@@ -179,19 +171,10 @@ class RelationCases:
         sums = cluster_sums(values[:, None] * is_of_relation[:, :, None], self.articles, clusters)
         return sums, cluster_sums(is_of_relation, self.articles, clusters)
 
-    def means(self, values: CaseValues, chosen: np.ndarray | None = None) -> HeadScores:
-        """Average values of edges, all or some of them, for each relation."""
-        is_chosen = np.ones(len(self.cases), bool) if chosen is None else np.asarray(chosen)
-        numbers = range(len(self.relations))
-        return np.stack([values[is_chosen & (self.owner == n)].mean(axis=0) for n in numbers])
-
-    @property
-    def is_for_choice(self) -> np.ndarray:
-        """Mark every second edge of each relation, on which heads are chosen."""
-        marks = np.zeros(len(self.cases), bool)
-        for number in range(len(self.relations)):
-            marks[np.flatnonzero(self.owner == number)[::2]] = True
-        return marks
+    def means(self, values: CaseValues) -> HeadScores:
+        """Average values of edges for each relation."""
+        sums, totals = self.article_sums(values)
+        return sums.sum(axis=0) / totals.sum(axis=0)[:, None]
 
 
 def head_margins(counts: HeadCounts, relation: str) -> Float[np.ndarray, "direction layer head"]:
@@ -281,6 +264,7 @@ def relation_cases(
                 if edge.key < edge.query or not is_causal:
                     yield CASE_MAKERS[outcome](encoder, record, edge, article)
 
+    n_edges = max(1, sizes.edges // 4) if outcome == TURNS else sizes.edges
     relations = []
     directions = []
     margins = []
@@ -295,7 +279,7 @@ def relation_cases(
         is_full = sizes.relations is not None and len(relations) >= sizes.relations
         if len(found) < sizes.minimum or is_full or np.isnan(of_relation[number]).any():
             continue
-        chosen = evenly_spaced(found, sizes.edges)
+        chosen = evenly_spaced(found, n_edges)
         owner += [len(relations)] * len(chosen)
         cases += chosen
         relations.append(relation)
@@ -313,25 +297,31 @@ def relation_cases(
 
 def head_effects(
     encoder: Model, cases: Sequence[EdgeCase], outcome: str
-) -> tuple[CaseValues, CaseValues]:
-    """Measure the attention on each edge, and its effect, in every head.
+) -> tuple[CaseValues, CaseValues, CaseValues]:
+    """Measure the attention on each edge, its effect, and its effect at equal attention, by head.
 
-    The effect on a log-probability is that of first order.  The angle is that of true ablation.
+    The effects on a log-probability are those of first order.  Angles are those of true ablation.
     """
     if outcome == TURNS:
         attention = edge_attention(encoder, cases)
-        heads = product(range(encoder.layers), range(encoder.heads))
-        cuts = [HeadCut(layer, head) for layer, head in heads]
-        effects = cut_effects(encoder, cases, cuts)[..., EFFECTS.index(ANGLE)]
+        effects, equal = turns_by_weight(encoder, cases, WEIGHT)
     else:
-        attention, effects = attention_and_effects(encoder, cases)
-    return attention.reshape(len(cases), -1), effects.reshape(len(cases), -1)
+        attention, effects, per_unit = attention_and_effects(encoder, cases)
+        equal = WEIGHT * per_unit
+    attention, effects, equal = [
+        values.reshape(len(cases), -1) for values in (attention, effects, equal)
+    ]
+    return attention, effects, equal
 
 
 def effect_table(
-    sample: RelationCases, measure: str, attention: CaseValues, effects: CaseValues
+    sample: RelationCases,
+    measure: str,
+    attention: CaseValues,
+    effects: CaseValues,
+    equal: CaseValues,
 ) -> pd.DataFrame:
-    """Tabulate the margin, the attention and the effect of each head in each relation.
+    """Tabulate the margin, the attention and the effects of each head in each relation.
 
     Parameters
     ----------
@@ -339,8 +329,8 @@ def effect_table(
         The edges.
     measure
         Name of the measure, for the column of that name.
-    attention, effects
-        Of each edge and head.
+    attention, effects, equal
+        Of each edge and head: the attention, the effect, and the effect at equal attention.
     """
     n_relations, n_heads = sample.margins.shape
     relation, head = np.indices((n_relations, n_heads)).reshape(2, -1)
@@ -356,269 +346,147 @@ def effect_table(
             "margin": sample.margins.ravel(),
             "attention": sample.means(attention).ravel(),
             "effect": sample.means(effects).ravel(),
+            "effect_at_equal_attention": sample.means(equal).ravel(),
         }
     )
 
 
 def correlation_rows(
-    sample: RelationCases, measure: str, attention: CaseValues, effects: CaseValues, seed: int
+    sample: RelationCases,
+    measure: str,
+    attention: CaseValues,
+    effects: CaseValues,
+    equal: CaseValues,
+    seed: int,
 ) -> pd.DataFrame:
-    """Correlate the scores of heads with their effects: a row for each of the `PREDICTORS`."""
-    values, totals = sample.article_sums(effects)
-    scores = {"margin": sample.margins, "attention": sample.means(attention)}
+    """Correlate scores of heads with effects, over all heads and relations: a row for each pair.
+
+    The effect correlates with the margin, with the attention, and with the margin given the
+    attention; the margin correlates with the effect at equal attention and per unit of it.
+    """
+    mean_attention = sample.means(attention)
+    per_unit = effects / mean_attention[sample.owner]
+    pairs = {  # score, values, scores held constant
+        MARGIN: (sample.margins, effects, ()),
+        ATTENTION: (mean_attention, effects, ()),
+        GIVEN_ATTENTION: (sample.margins, effects, (mean_attention,)),
+        AT_EQUAL_ATTENTION: (sample.margins, equal, ()),
+        PER_ATTENTION: (sample.margins, per_unit, ()),
+    }
     rows = []
-    for predictor, names in PREDICTORS.items():
-        first, *held_constant = [scores[name] for name in names]
-        numbers = estimate_correlation(first, values, totals, held_constant, seed=seed)
-        n_relations, n_heads = sample.margins.shape
+    n_relations, n_heads = sample.margins.shape
+    for predictor, (scores, values, held_constant) in pairs.items():
+        sums, totals = sample.article_sums(values)
+        numbers = estimate_correlation(scores, sums, totals, held_constant, seed=seed)
         labels = {"measure": measure, "predictor": predictor}
         rows.append({**labels, "relations": n_relations, "heads": n_heads, **numbers})
     return pd.DataFrame(rows)
 
 
-class AblatedHead(NamedTuple):
-    """A head that is ablated for a relation; heads are numbered over all layers, from 0.
-
-    ``sign`` is that of its effect on the edges on which heads are chosen.  ``matched`` is the head
-    with the same attention, if there is one.  ``effect`` is that of `head_effects` on the edges on
-    which the head is ablated, with the sign of the others.
-    """
-
-    relation: int
-    role: str
-    head: int
-    sign: int
-    matched: int | None
-    effect: float
-
-
-def choose_heads(
-    sample: RelationCases, attention: CaseValues, effects: CaseValues, count: int, seed: int
-) -> list[AblatedHead]:
-    """Choose the heads that are ablated for each relation, on every second edge.
-
-    Parameters
-    ----------
-    sample
-        The edges.
-    attention, effects
-        Of each edge and head.
-    count
-        Number of heads with the largest effects, and of random ones among the others.
-    seed
-        Seed of the random ones.
-
-    Returns
-    -------
-    list of AblatedHead
-        For each relation, the head with the largest margin, those with the largest effects, up or
-        down, and the random ones.  The matched head does not beat the best offset, and has the
-        attention on the edges that is nearest, at most `SAME_ATTENTION` away.
-    """
-    generator = np.random.default_rng(seed)
-    is_for_choice = sample.is_for_choice
-    effect = sample.means(effects, is_for_choice)
-    ablated_effect = sample.means(effects, ~is_for_choice)
-    mass = sample.means(attention, is_for_choice)
-    chosen = []
-    for relation, margins in enumerate(sample.margins):
-        order = np.argsort(-np.abs(effect[relation]), kind="stable")
-        random = generator.permutation(order[count:])[:count]
-        by_role = {MOST_ACCURATE: [margins.argmax()], LARGEST: order[:count], RANDOM: random}
-        for role, heads in by_role.items():
-            for head in heads:
-                matched = matched_head(int(head), margins, mass[relation])
-                sign = 1 if effect[relation, head] >= 0 else -1
-                signed = sign * ablated_effect[relation, head]
-                chosen.append(AblatedHead(relation, role, int(head), sign, matched, signed))
-    return chosen
-
-
-def matched_head(
-    head: int, margins: Float[np.ndarray, " head"], attention: Float[np.ndarray, " head"]
-) -> int | None:
-    """Find the head with the nearest attention that does not beat the best offset, if any is near.
-
-    Near means at most `SAME_ATTENTION` of the head's own attention.
-    """
-    distances = np.abs(attention - attention[head])
-    distances[margins > 0] = np.inf
-    distances[head] = np.inf
-    nearest = int(distances.argmin())
-    return nearest if distances[nearest] <= SAME_ATTENTION * attention[head] else None
-
-
-def list_cuts(ablated: AblatedHead, heads_per_layer: int) -> list[HeadCut | None]:
-    """List the changes of a head: the `DOSES`, the most attended words, the matched head.
-
-    None is a change that is not computed: a dose of 1, which changes nothing, or a head without a
-    matched one.
-    """
-    layer, head = divmod(ablated.head, heads_per_layer)
-    cuts = [None if dose == 1 else HeadCut(layer, head, dose) for dose in DOSES]
-    cuts.append(HeadCut(layer, head, mode=MOST_ATTENDED))
-    if ablated.matched is None:
-        return [*cuts, None]
-    return [*cuts, HeadCut(*divmod(ablated.matched, heads_per_layer))]
-
-
-@dataclass(frozen=True)
-class Ablations:
-    """The losses of some heads under each change, with the sign of the effect on other edges.
-
-    Attributes
-    ----------
-    heads : list of AblatedHead
-        The heads.
-    sums : array, shape (article, ablated head, change)
-        Over edges.  The changes are the `DOSES` and the `YARDSTICKS`.
-    totals : array, shape (article, ablated head)
-        Number of edges.
-    """
-
-    heads: list[AblatedHead]
-    sums: Clusters
-    totals: Clusters
-
-    @property
-    def means(self) -> Float[np.ndarray, "head change"]:
-        """The mean of each head and change over edges; NaN for a head without a matched one."""
-        means = divide(self.sums.sum(axis=0), self.totals.sum(axis=0)[:, None])
-        has_match = [ablated.matched is not None for ablated in self.heads]
-        means[~np.array(has_match), -1] = np.nan
-        return means
-
-    def estimate(self, values: Clusters, chosen: np.ndarray) -> Estimate:
-        """Estimate the mean of a value over some ablated heads, ``values[article, head]``.
-
-        Articles and, independently, heads are resampled.  A head that is ablated for several
-        relations is one cluster.
-        """
-        if not chosen.any():
-            return Estimate(np.nan, df=np.nan)
-        sums = values[:, chosen]
-        totals = self.totals[:, chosen]
-        means = divide(sums.sum(axis=0), totals.sum(axis=0))
-        resampled = resampled_ratios(sums, totals)
-        resampled = np.where(np.isnan(resampled), means, resampled)  # [resample, ablated head]
-        owners = np.array([ablated.head for ablated in self.heads])[chosen]
-        clusters, owner = np.unique(owners, return_inverse=True)
-        shares = np.full(len(clusters), 1 / len(clusters))
-        generator = np.random.default_rng(0)
-        weights = generator.multinomial(len(clusters), shares, size=RESAMPLES)[:, owner]
-        replicates = divide((weights * resampled).sum(axis=1), weights.sum(axis=1))
-        n_articles = int((totals.sum(axis=1) > 0).sum())
-        return bootstrap_estimate(means.mean(), replicates, min(n_articles, len(clusters)))
-
-
-def ablate_heads(
-    encoder: Model, sample: RelationCases, heads: list[AblatedHead]
-) -> dict[str, Ablations]:
-    """Ablate the chosen heads of each relation on the edges on which they were not chosen.
-
-    Parameters
-    ----------
-    encoder
-        The model.
-    sample
-        The edges.
-    heads
-        From `choose_heads`.
-
-    Returns
-    -------
-    dict of str to Ablations
-        For each of the `head_edges.EFFECTS`, and for the `SIZE`.  A loss of log-probability has the
-        sign of the head's effect on the edges on which it was chosen; its size and an angle have
-        none, and can be compared between heads.
-    """
-    clusters = np.unique(sample.articles)
-    sums: dict[str, list] = {effect: [] for effect in (*EFFECTS, SIZE)}
-    totals = []
-    for relation in range(len(sample.relations)):
-        relation_heads = [ablated for ablated in heads if ablated.relation == relation]
-        signs = np.array([ablated.sign for ablated in relation_heads])
-        is_measured = (sample.owner == relation) & ~sample.is_for_choice
-        cases = [sample.cases[index] for index in np.flatnonzero(is_measured)]
-        changes = []
-        for ablated in relation_heads:
-            changes += list_cuts(ablated, encoder.heads)
-        is_computed = np.array([cut is not None for cut in changes])
-        lost = np.zeros((len(cases), len(changes), len(EFFECTS)))
-        cuts = [cut for cut in changes if cut is not None]
-        lost[:, is_computed] = cut_effects(encoder, cases, cuts)
-        by_head = lost.reshape(len(cases), len(relation_heads), -1, len(EFFECTS))
-        loss, angle = np.moveaxis(by_head, -1, 0)
-        by_effect = {LOG_PROBABILITY: loss * signs[:, None], ANGLE: angle, SIZE: np.abs(loss)}
-        articles = sample.articles[is_measured]
-        for effect, values in by_effect.items():
-            sums[effect].append(cluster_sums(values, articles, clusters))
-        totals.append(cluster_sums(np.ones(angle.shape[:2]), articles, clusters))
-    numbers = np.concatenate(totals, axis=1)
-    return {
-        effect: Ablations(heads, np.concatenate(parts, axis=1), numbers)
-        for effect, parts in sums.items()
-    }
-
-
-def ablation_table(sample: RelationCases, measure: str, ablations: Ablations) -> pd.DataFrame:
-    """Tabulate what each ablated head loses under each change; see `Ablations`."""
-    heads_per_layer = sample.heads_per_layer
-    rows = []
-    for ablated, means in zip(ablations.heads, ablations.means, strict=True):
-        matched = ""
-        if ablated.matched is not None:
-            matched = head_label(*divmod(ablated.matched, heads_per_layer))
-        row = {
-            "measure": measure,
-            "relation": sample.relations[ablated.relation],
-            "role": ablated.role,
-            "layer": ablated.head // heads_per_layer + 1,
-            "head": ablated.head % heads_per_layer + 1,
-            "margin": sample.margins[ablated.relation, ablated.head],
-            "matched_head": matched,
-            "effect": np.nan if measure in SIZE_OF.values() else ablated.effect,
-        }
-        names = [*(f"dose_{dose:g}" for dose in DOSES), "most_attended", "in_matched_head"]
-        rows.append({**row, **dict(zip(names, means, strict=True))})
-    return pd.DataFrame(rows)
-
-
-def yardstick_table(measure: str, ablations: Ablations) -> pd.DataFrame:
-    """Tabulate what dropping the edges takes, minus each of the `YARDSTICKS`.
+def ratio_rows(
+    encoder: Model,
+    sample: RelationCases,
+    measure: str,
+    attention: CaseValues,
+    effects: CaseValues,
+    equal: CaseValues,
+) -> pd.DataFrame:
+    """Tabulate three ratios of effects that have no sign: a row for each.
 
     Returns
     -------
     DataFrame
-        A row for each of the `ROLES` and yardsticks: the number of ``heads`` (those of several
-        relations count several times) and of ``different_heads``; the means of ``dropped`` and of
-        the ``yardstick_value``; and their ``difference`` with its interval over heads and articles.
+        The table head_edge_ratios.csv.  Each ``value`` is a geometric mean over relations, with its
+        interval over relations and articles.  `OTHER_WORDS`: what dropping the edges of the most
+        accurate head changes, over what changes if the most attended other words of the row lose as
+        much attention (true ablation).  `MATCHED_HEADS`: the effect of this head over the mean of
+        those of all other heads whose mean attention on the edges is within `SAME_ATTENTION`;
+        relations without such a head are left out.  `SPREAD`: the effect at equal
+        attention of the head at the 90th percentile over that of the head at the 10th.
     """
-    has_match = np.array([ablated.matched is not None for ablated in ablations.heads])
-    dropped = ablations.sums[..., 0]
+    mass = sample.means(attention)
+    best = sample.margins.argmax(axis=1)
+    numbers = np.arange(len(best))
+    own_mass = mass[numbers, best][:, None]
+    is_match = np.abs(mass - own_mass) <= SAME_ATTENTION * own_mass
+    is_match[numbers, best] = False
+
+    def over_matched_heads(values: ResampledScores) -> ResampledRelations:
+        matched = divide((values * is_match).sum(axis=-1), is_match.sum(axis=1))
+        return np.log(values[..., numbers, best]) - np.log(matched)
+
+    def spread(values: ResampledScores) -> ResampledRelations:
+        low, high = np.percentile(values, (10, 90), axis=-1)
+        return np.log(high) - np.log(low)
+
+    def over_other_words(values: ResampledScores) -> ResampledRelations:
+        return np.log(values[..., 0]) - np.log(values[..., 1])
+
+    others = yardstick_effects(encoder, sample, measure, best)
+    ratios = {
+        OTHER_WORDS: (others, over_other_words),
+        MATCHED_HEADS: (effects, over_matched_heads),
+        SPREAD: (equal, spread),
+    }
     rows = []
-    for role, yardstick in product(ROLES, YARDSTICKS):
-        chosen = np.array([ablated.role == role for ablated in ablations.heads])
-        if yardstick == MATCHED_HEAD:
-            chosen = chosen & has_match
-        values = ablations.sums[..., len(DOSES) + YARDSTICKS.index(yardstick)]
-        estimate = ablations.estimate(dropped - values, chosen)
-        different = {
-            ablated.head for ablated, is_in in zip(ablations.heads, chosen, strict=True) if is_in
-        }
-        rows.append(
-            {
-                "measure": measure,
-                "role": role,
-                "yardstick": yardstick,
-                "heads": int(chosen.sum()),
-                "different_heads": len(different),
-                "dropped": ablations.estimate(dropped, chosen).value,
-                "yardstick_value": ablations.estimate(values, chosen).value,
-                **estimate.columns("difference", df=True),
-            }
-        )
+    for name, (values, log_ratio) in ratios.items():
+        estimate, count = estimate_ratio(*sample.article_sums(values), log_ratio)
+        labels = {"measure": measure, "ratio": name, "relations": count}
+        rows.append(labels | estimate.columns("value", df=True))
     return pd.DataFrame(rows)
+
+
+def yardstick_effects(
+    encoder: Model, sample: RelationCases, measure: str, heads: Int[np.ndarray, " relation"]
+) -> Float[np.ndarray, "case two"]:
+    """Measure what dropping each edge changes in a head of its relation, and its most attended."""
+    effects = np.empty((len(sample.cases), 2))
+    for relation, head in enumerate(heads):
+        chosen = np.flatnonzero(sample.owner == relation)
+        cut = HeadCut(*divmod(int(head), sample.heads_per_layer))
+        cuts = [cut, cut._replace(mode=MOST_ATTENDED)]
+        lost = cut_effects(encoder, [sample.cases[number] for number in chosen], cuts)
+        effects[chosen] = lost[..., EFFECTS.index(ANGLE if measure == TURNS else LOG_PROBABILITY)]
+    return np.abs(effects)
+
+
+def estimate_ratio(
+    values: Clusters, totals: Clusters, log_ratio: Callable[[ResampledScores], ResampledRelations]
+) -> tuple[Estimate, int]:
+    """Estimate the geometric mean over relations of a ratio of mean effects.
+
+    Parameters
+    ----------
+    values
+        Sums of effects, ``[article, relation, ...]``.
+    totals
+        Number of edges, ``[article, relation]``.
+    log_ratio
+        The logarithm of the ratio of each relation, from mean effects ``[..., relation, ...]``;
+        NaN for a relation that has none.
+
+    Returns
+    -------
+    estimate : Estimate
+        Articles and, independently, relations are resampled.  A relation without an edge in the
+        resampled articles keeps its effects of all articles.
+    count : int
+        The number of relations that have the ratio.
+    """
+    effect = divide(values.sum(axis=0), totals.sum(axis=0)[:, None])
+    resampled = resampled_ratios(values, totals[:, :, None])
+    resampled = np.where(np.isnan(resampled), effect, resampled)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = log_ratio(effect)
+        replicates = log_ratio(resampled)
+    chosen = np.flatnonzero(np.isfinite(ratio))
+    if len(chosen) < 2:
+        return Estimate(np.nan, df=np.nan), len(chosen)
+    drawn = np.random.default_rng(0).choice(chosen, size=(len(replicates), len(chosen)))
+    means = np.take_along_axis(replicates, drawn, axis=1).mean(axis=1)
+    estimate = bootstrap_estimate(ratio[chosen].mean(), means, min(len(values), len(chosen)))
+    bounds = np.array([estimate.value, estimate.low, estimate.high], float)
+    return Estimate(*np.exp(bounds), df=estimate.df), len(chosen)
 
 
 def outcomes_of(encoder: Model) -> tuple[str, ...]:
@@ -642,16 +510,14 @@ def causal_tables(
     sizes
         How much is measured.
     seed
-        Seed of the random heads, of resamples and of permutations.
+        Seed of resamples and of permutations.
 
     Returns
     -------
     dict of str to DataFrame
         ``head_edge_effects``: `effect_table`, for all heads, of the first outcome.
-        ``head_edge_correlations``: `estimate_correlation` for each measure and predictor.
-        ``head_edge_ablations`` and ``head_edge_yardsticks``: the true ablation of the chosen heads
-        (`ablation_table`, `yardstick_table`).  A decoder has the angles of its last vectors there,
-        too.  Yardsticks are compared by sizes and angles.
+        ``head_edge_correlations``: `estimate_correlation` for each measure (`correlation_rows`).
+        ``head_edge_ratios``: `ratio_rows` of angles, or of the sizes of effects.
 
     Raises
     ------
@@ -682,25 +548,18 @@ def outcome_tables(
 ) -> Mapping[str, pd.DataFrame]:
     """Compute the tables of `causal_tables` for one outcome."""
     sample = relation_cases(encoder, store, counts, outcome, sizes)
-    attention, effects = head_effects(encoder, sample.cases, outcome)
-    by_measure = {outcome: effects}
+    attention, effects, equal = head_effects(encoder, sample.cases, outcome)
+    by_measure = {outcome: (attention, effects, equal)}
     if outcome in SIZE_OF:
-        by_measure[SIZE_OF[outcome]] = np.abs(effects)
+        by_measure[SIZE_OF[outcome]] = (attention, np.abs(effects), np.abs(equal))
     correlations = []
     for measure, values in by_measure.items():
-        correlations.append(correlation_rows(sample, measure, attention, values, seed))
-    heads = choose_heads(sample, attention, effects, sizes.heads, seed)
-    ablations = ablate_heads(encoder, sample, heads)
+        correlations.append(correlation_rows(sample, measure, *values, seed))
+    unsigned = SIZE_OF.get(outcome, outcome)
     tables = {
-        "head_edge_correlations": correlations,
-        "head_edge_ablations": [],
-        "head_edge_yardsticks": [],
+        "head_edge_correlations": pd.concat(correlations, ignore_index=True),
+        "head_edge_ratios": ratio_rows(encoder, sample, unsigned, *by_measure[unsigned]),
     }
     if outcome == outcomes_of(encoder)[0]:
-        tables["head_edge_effects"] = [effect_table(sample, outcome, attention, effects)]
-    for measure, effect in ABLATED_EFFECTS[outcome].items():
-        of_effect = ablations[effect]
-        tables["head_edge_ablations"].append(ablation_table(sample, measure, of_effect))
-        if effect != LOG_PROBABILITY:  # the signs of different heads have nothing in common
-            tables["head_edge_yardsticks"].append(yardstick_table(measure, of_effect))
-    return {name: pd.concat(parts, ignore_index=True) for name, parts in tables.items()}
+        tables["head_edge_effects"] = effect_table(sample, outcome, attention, effects, equal)
+    return tables

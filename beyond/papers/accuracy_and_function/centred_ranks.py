@@ -97,11 +97,14 @@ def permuted_correlations(
     return np.array(correlations)
 
 
-def split_half_ceiling(values: Clusters, totals: Clusters) -> float:
+def split_half_ceiling(
+    values: Clusters, totals: Clusters, held_constant: Sequence[Scores] = ()
+) -> float:
     """Estimate the largest correlation that a perfect predictor of an effect could have.
 
     The effects of two halves of the articles are correlated.  By the formula of Spearman and Brown
-    this is the reliability of the effect over all articles, and its root is the ceiling.
+    this is the reliability of the effect over all articles, and its root is the ceiling.  If scores
+    are held constant, it is the reliability of what they leave of the effect.
 
     Parameters
     ----------
@@ -109,6 +112,8 @@ def split_half_ceiling(values: Clusters, totals: Clusters) -> float:
         Sums of effects, ``[article, relation, head]``.
     totals
         Number of edges, ``[article, relation]``.
+    held_constant
+        Scores that are held constant (`centred_correlation`).
 
     Returns
     -------
@@ -123,7 +128,8 @@ def split_half_ceiling(values: Clusters, totals: Clusters) -> float:
     if is_in_both.sum() < 2:
         return np.nan
     first, second = [half[is_in_both] for half in halves]
-    correlation = max(0.0, float(centred_correlation(first, second)))
+    constants = [scores[is_in_both] for scores in held_constant]
+    correlation = max(0.0, float(centred_correlation(first, second, constants)))
     return float(np.sqrt(2 * correlation / (1 + correlation)))
 
 
@@ -186,5 +192,5 @@ def estimate_correlation(
         **estimate.columns("correlation", df=True),
         "p_permutation": (1 + (null >= correlation - ROUNDING).sum()) / (1 + PERMUTATIONS),
         "least": np.quantile(null, NULL_QUANTILE),
-        "ceiling": split_half_ceiling(values, totals),
+        "ceiling": split_half_ceiling(values, totals, held_constant),
     }

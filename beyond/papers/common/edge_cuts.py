@@ -21,34 +21,29 @@ from helpers.model.loading import Model
 from helpers.model.sites import PatchSoftmax, Weights, base_transformer
 
 AblationMode = Literal[
-    "dropped", "redistributed", "mass-matched", "mass-matched on the most attended"
+    "dropped", "redistributed", "mass-matched", "constant", "mass-matched on the most attended"
 ]
 Edges = Bool[Tensor, "batch 1 query key"]
 TokenIds = Mapping[str, Collection[int]]  # of each set of keys
 
-MODES = DROPPED, REDISTRIBUTED, MASS_MATCHED, MOST_ATTENDED = get_args(AblationMode)
-# [SEP] in single layers, and the probe, are measured without the other modes.
-MAIN_MODES = (DROPPED, MASS_MATCHED)
+DROPPED, REDISTRIBUTED, MASS_MATCHED, CONSTANT, MOST_ATTENDED = get_args(AblationMode)
+MODES = (DROPPED, REDISTRIBUTED, MASS_MATCHED, CONSTANT)  # of the edges to a special token
 SPECIAL_SHARE_THRESHOLD = 0.25  # layers above it are ablated together
 SPECIAL_KEYS = "special"
 PUNCTUATION_KEYS = "punctuation"
 FIRST_KEYS = "first"  # the first token of a model without [CLS], whatever it is
 FIRST_ROLES = ("cls", FIRST_KEYS)  # a model has one of them
 SPECIAL_ROLES = (*FIRST_ROLES, "sep")
-ALL_QUERIES = "all"
-FIRST_QUERY = "first token"
 
 
 class Cut(NamedTuple):
-    """A set of edges: in which layers (from 0), to which keys, and from which queries.
+    """A set of edges: in which layers (from 0), and to which keys.
 
-    The keys are "special", "punctuation", "cls", "first" or "sep".  The queries are "all" or the
-    "first token".
+    The keys are "special", "punctuation", "cls", "first" or "sep".
     """
 
     layers: tuple[int, ...]
     keys: str = SPECIAL_KEYS
-    queries: str = ALL_QUERIES
 
     @property
     def name(self) -> str:
@@ -81,17 +76,6 @@ def mark_key_set(
     return marked
 
 
-def mark_cut(
-    tokens: Int[Tensor, "batch token"], token_ids: TokenIds, cut: Cut
-) -> Bool[Tensor, "batch 1 query key"]:
-    """Mark the edges of a cut; there is one row for all queries if they lose the same keys."""
-    chosen = mark_key_set(tokens, token_ids, cut.keys)
-    if cut.queries == ALL_QUERIES:
-        return chosen
-    is_first = torch.arange(tokens.shape[1], device=tokens.device) == 0
-    return chosen & is_first[:, None]
-
-
 def special_token_layers(special_tokens: pd.DataFrame) -> tuple[int, ...]:
     """List the layers in which special tokens get over a quarter of the attention.
 
@@ -111,12 +95,7 @@ def special_token_layers(special_tokens: pd.DataFrame) -> tuple[int, ...]:
 
 
 def plan_ablations(layers: int, group: tuple[int, ...], roles: Sequence[str]) -> list[Ablation]:
-    """List the ablations of single layers, and then those of several layers together.
-
-    In each layer, the edges to each special token are cut, in all `MODES` for the first token, and
-    in the `MAIN_MODES` for others.  In the group, the edges to all special tokens are cut, and
-    those to each of them, in all `MODES`; those to the first token also from the first token alone.
-    The edges to the first token are also cut in all layers.
+    """List the ablations of a group of layers, and then those of all layers, in all `MODES`.
 
     Parameters
     ----------
@@ -132,20 +111,9 @@ def plan_ablations(layers: int, group: tuple[int, ...], roles: Sequence[str]) ->
     list of (Cut, str)
         What is cut, and how.
     """
-    group_cuts = [Cut(group, keys) for keys in (SPECIAL_KEYS, *roles)] if group else []
-    all_layers = tuple(range(layers))
-    for role in roles:
-        if role in FIRST_ROLES:
-            if group:
-                group_cuts.append(Cut(group, role, FIRST_QUERY))
-            if group != all_layers:
-                group_cuts.append(Cut(all_layers, role))
-    ablations = []
-    for role in roles:
-        layer_cuts = [Cut((layer,), role) for layer in all_layers]
-        layer_cuts = [cut for cut in layer_cuts if cut not in group_cuts]
-        ablations += product(layer_cuts, MODES if role in FIRST_ROLES else MAIN_MODES)
-    return [*ablations, *product(group_cuts, MODES)]
+    layer_groups = dict.fromkeys((group, tuple(range(layers))))
+    cuts = [Cut(chosen, role) for chosen in layer_groups if chosen for role in roles]
+    return list(product(cuts, MODES))
 
 
 def ablate_edges(
@@ -166,12 +134,14 @@ def ablate_edges(
         `DROPPED`: the chosen weights become zero, the rest of the row stays as it was.
         `REDISTRIBUTED`: the chosen weights become zero, the rest is scaled to the sum of the row.
         `MASS_MATCHED`, a control: the chosen weights stay, and the same total mass is removed from
-        words, in proportion to their weights.  Words that a query cannot see have no weight.
-        `MOST_ATTENDED`, a second control: the same mass is removed from the most attended words,
+        all others, in proportion to their weights.
+        `CONSTANT`: each chosen weight becomes its mean over the queries after the first, and the
+        others stay.  The first query keeps its weights: in a decoder it sees nothing but itself.
+        `MOST_ATTENDED`, a second control: the mass is removed from the most attended words,
         whole edges first.
-        Both controls remove all weights of words if these are less than the chosen edges.
+        Both controls remove all that they can if it is less than the chosen edges.
     is_word : Tensor of bool, broadcastable to ``weights``
-        The keys that the controls may take mass from, if they are not chosen.
+        The keys that `MOST_ATTENDED` may take mass from, if they are not chosen.
 
     Returns
     -------
@@ -181,17 +151,20 @@ def ablate_edges(
     smallest = torch.finfo(weights.dtype).tiny
     chosen_mass = (weights * chosen).sum(dim=-1, keepdim=True)
     rest = weights * ~chosen
+    rest_mass = rest.sum(dim=-1, keepdim=True)
     if mode == DROPPED:
         return rest
     if mode == REDISTRIBUTED:
-        rest_mass = rest.sum(dim=-1, keepdim=True)
         return rest * ((rest_mass + chosen_mass) / rest_mass.clamp(min=smallest))
-    words = rest * is_word
     if mode == MASS_MATCHED:
-        word_mass = words.sum(dim=-1, keepdim=True)
-        remaining_mass = (word_mass - chosen_mass).clamp(min=0)
-        remaining = words * (remaining_mass / word_mass.clamp(min=smallest))
-        return torch.where(words > 0, remaining, weights)
+        remaining_mass = (rest_mass - chosen_mass).clamp(min=0)
+        remaining = rest * (remaining_mass / rest_mass.clamp(min=smallest))
+        return torch.where((chosen_mass > 0) & ~chosen, remaining, weights)
+    if mode == CONSTANT:
+        means = weights[..., 1:, :].mean(dim=-2, keepdim=True)
+        is_first_query = torch.arange(weights.shape[-2], device=weights.device)[:, None] == 0
+        return torch.where(chosen & ~is_first_query, means, weights)
+    words = rest * is_word
     by_weight, order = words.sort(dim=-1, descending=True, stable=True)
     removed_before = by_weight.cumsum(dim=-1) - by_weight
     removed = (chosen_mass - removed_before).clamp(min=0).minimum(by_weight)
@@ -203,15 +176,13 @@ def cut_shares(
 ) -> Float[Tensor, " two"]:
     """Compute the share of attention on cut edges, and the share of unmatched rows, in one text.
 
-    The words of an unmatched row get less attention than the cut edges, so that the controls of
-    `ablate_edges` remove less.  Both shares are means over the layers, heads and queries.
+    In an unmatched row the cut edges have over half of the attention, so that `MASS_MATCHED`
+    cannot remove as much.  Both shares are means over the layers, heads and queries.
     """
-    chosen = mark_cut(tokens, token_ids, cut)
-    is_word = ~chosen & ~mark_key_set(tokens, token_ids, SPECIAL_KEYS)
+    chosen = mark_key_set(tokens, token_ids, cut.keys)
     weights = torch.cat([maps[layer] for layer in cut.layers])  # [layer, head, query, key]
     mass = (weights * chosen).sum(dim=-1)
-    unmatched = (mass > (weights * is_word).sum(dim=-1)).to(mass)
-    return torch.stack([mass, unmatched]).mean(dim=(1, 2, 3))
+    return torch.stack([mass, (mass > 0.5).to(mass)]).mean(dim=(1, 2, 3))
 
 
 @contextmanager
@@ -254,7 +225,7 @@ def cut_edges(
     def ablate(weights: Weights) -> Weights:
         tokens = token_batches[0]
         is_word = ~mark_key_set(tokens, token_ids, SPECIAL_KEYS)
-        return ablate_edges(weights, mark_cut(tokens, token_ids, cut), mode, is_word)
+        return ablate_edges(weights, mark_key_set(tokens, token_ids, cut.keys), mode, is_word)
 
     hook = base_transformer(model).get_input_embeddings().register_forward_pre_hook(remember_tokens)
     try:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from itertools import groupby
+from itertools import groupby, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,13 +84,14 @@ class EdgeCase(NamedTuple):
 class HeadCut(NamedTuple):
     """A change of an edge in one head; layer and head are from 0.
 
-    The edge is multiplied by the dose, which is 0 if it is removed.  In the mode `MOST_ATTENDED`
-    the edge stays, and the most attended other words of its row lose as much attention as it has.
+    Each query of the edge gives the key this weight, divided equally over the key's tokens; 0
+    removes the edge.  In the mode `MOST_ATTENDED` the edge stays, and the most attended other words
+    of its row lose as much attention as it has.
     """
 
     layer: int
     head: int
-    dose: float = 0.0
+    weight: float = 0.0
     mode: str = DROPPED
 
 
@@ -229,7 +230,9 @@ class EdgePass:
         return self.model(**batch, output_attentions=copies == 1, output_hidden_states=True)
 
     def log_probabilities(self, output: Any, copies: int = 1) -> Float[Tensor, " copy"]:
-        """Compute the log-probability of the case in each copy (`EdgeCase.continuations`)."""
+        """Compute the log-probability of the case in each copy; NaN without continuations."""
+        if not self.case.continuations:
+            return torch.full((copies,), torch.nan, dtype=torch.float64)
         logits = output.logits.unflatten(0, (len(self.endings), copies))
         total = torch.zeros(())
         for sign, form in zip((1, -1), self.case.continuations, strict=False):
@@ -257,7 +260,7 @@ class EdgePass:
         row_cuts = [*cuts] * len(self.endings)
         layers = torch.tensor([cut.layer for cut in row_cuts])
         heads = torch.tensor([cut.head for cut in row_cuts])
-        doses = torch.tensor([cut.dose for cut in row_cuts])
+        weights_of_keys = torch.tensor([cut.weight for cut in row_cuts]) / len(self.case.keys)
         is_matched = torch.tensor([cut.mode == MOST_ATTENDED for cut in row_cuts])
         changed_layers = set()
 
@@ -268,10 +271,12 @@ class EdgePass:
                 return weights
             changed_layers.add(layer)
             before = weights[rows, heads[rows]]  # [row, query, key]
-            dose = doses[rows].to(before)[:, None, None]
-            scaled = before * torch.where(self.edge, dose, 1)
+            weight_of_key = weights_of_keys[rows].to(before)[:, None, None]
+            replaced = torch.where(self.edge, weight_of_key, before)
             matched = ablate_edges(before, self.edge, MOST_ATTENDED, self.is_word)
-            after = torch.where(is_matched[rows].to(before.device)[:, None, None], matched, scaled)
+            after = torch.where(
+                is_matched[rows].to(before.device)[:, None, None], matched, replaced
+            )
             return weights.index_put((rows, heads[rows]), after)
 
         with self.skip_below(int(layers.min()), len(cuts)), PatchSoftmax(self.model, change):
@@ -281,6 +286,28 @@ class EdgePass:
                 f"{type(self.model).__name__}: no softmax was called in some layers, so no edge "
                 "can be cut; choose a model that computes its attention by torch's softmax"
             )
+
+    def run_cuts(
+        self, cuts: Sequence[HeadCut], chunks: Sequence[Sequence[int]]
+    ) -> tuple[Float[Tensor, "cut word width"], Float[Tensor, " cut"]]:
+        """Compute the vectors and the log-probability with each cut.
+
+        The chunks are the numbers of the cuts that are computed together (`list_chunks`).
+        """
+        vectors = {}
+        log_probabilities = {}
+        for chunk in chunks:
+            of_chunk = [cuts[number] for number in chunk]
+            with self.cut(of_chunk):
+                output = self.run(len(chunk))
+            vectors |= zip(chunk, self.vectors(output, len(chunk)), strict=True)
+            values = self.log_probabilities(output, len(chunk)).cpu()
+            log_probabilities |= zip(chunk, values, strict=True)
+        numbers = range(len(cuts))
+        return (
+            torch.stack([vectors[number] for number in numbers]),
+            torch.stack([log_probabilities[number] for number in numbers]),
+        )
 
     def skip_below(self, layer: int, copies: int) -> AbstractContextManager:
         """Repeat what the layers below put out in `run_intact`, which no cut changes."""
@@ -329,12 +356,14 @@ def log_probabilities(encoder: Model, cases: Sequence[EdgeCase]) -> Float[np.nda
 
 def attention_and_effects(
     encoder: Model, cases: Sequence[EdgeCase]
-) -> Float[np.ndarray, "two case layer head"]:
+) -> Float[np.ndarray, "three case layer head"]:
     """Compute the attention on each edge, and what it brings, in every head, with one pass each.
 
-    The attention is that of `edge_attention`.  The second is the effect on the log-probability to
-    first order, ``sum over the edge of A[i, j] * d log p / dA[i, j]``, in nats: what would be lost
-    without the edge if the log-probability were linear in the weight.
+    The first number is that of `edge_attention`.  The second is the effect on the log-probability
+    to first order, ``sum over the edge of A[i, j] * d log p / dA[i, j]``, in nats: what would be
+    lost without the edge if the log-probability were linear in the weight.  The third is the
+    effect per unit of attention, if each query divides its attention equally over the tokens of the
+    key: the sum of ``d log p / dA[i, j]`` over the edge, divided by the number of these tokens.
 
     Parameters
     ----------
@@ -344,7 +373,7 @@ def attention_and_effects(
         Edges with continuations.
     """
 
-    def measure(model: PreTrainedModel, case: EdgeCase) -> Float[np.ndarray, "two layer head"]:
+    def measure(model: PreTrainedModel, case: EdgeCase) -> Float[np.ndarray, "three layer head"]:
         edge_pass = EdgePass(encoder, model, case)
         embeddings = model.get_input_embeddings()
         # The parameters are frozen, so the graph begins at the embeddings.
@@ -359,7 +388,8 @@ def attention_and_effects(
         attention = edge_pass.sum_over_edge(output.attentions)[0] / len(case.queries)
         # Each ending has its own maps of the same weights.
         effects = edge_pass.sum_over_edge(products).sum(dim=0)
-        return torch.stack([attention, effects]).double().numpy(force=True)
+        per_unit = edge_pass.sum_over_edge(gradients).sum(dim=0) / len(case.keys)
+        return torch.stack([attention, effects, per_unit]).double().numpy(force=True)
 
     measured = map_over_model_copies(encoder.model, cases, measure, "edges, first order")
     return np.stack(measured, axis=1)
@@ -385,31 +415,70 @@ def cut_effects(
         The `EFFECTS`: the decrease of the log-probability, NaN without continuations; and the mean
         angle over the words of the case.
     """
-
-    order = np.argsort([cut.layer for cut in cuts], kind="stable")
-    by_layer = [cuts[index] for index in order]
-    groups = [by_layer]  # the passes of a decoder are short, and skip no layer
-    if encoder.objective != NEXT_TOKEN:  # cuts of one layer share the layers below it
-        groups = [list(group) for _, group in groupby(by_layer, key=lambda cut: cut.layer)]
-    chunks = []
-    for group in groups:
-        chunks += [group[start : start + MAX_ROWS] for start in range(0, len(group), MAX_ROWS)]
+    chunks = list_chunks(encoder, cuts)
 
     @torch.no_grad()
     def measure(model: nn.Module, case: EdgeCase) -> Float[np.ndarray, "cut effect"]:
         edge_pass = EdgePass(encoder, model, case)
         intact = edge_pass.run_intact()
-        vectors = edge_pass.vectors(intact)
-        parts = []
-        for chunk in chunks:
-            with edge_pass.cut(chunk):
-                output = edge_pass.run(len(chunk))
-            turned = turned_angles(vectors, edge_pass.vectors(output, len(chunk)))
-            lost = torch.full((len(chunk),), torch.nan, dtype=torch.float64)
-            if case.continuations:
-                before = edge_pass.log_probabilities(intact)
-                lost = before - edge_pass.log_probabilities(output, len(chunk))
-            parts.append(torch.stack([lost.cpu(), turned.mean(dim=-1).cpu()], dim=-1))
-        return torch.cat(parts).numpy()[np.argsort(order)]
+        vectors, log_probabilities = edge_pass.run_cuts(cuts, chunks)
+        turned = turned_angles(edge_pass.vectors(intact), vectors).mean(dim=-1).cpu()
+        before = edge_pass.log_probabilities(intact).cpu()
+        return torch.stack([before - log_probabilities, turned], dim=-1).numpy()
 
     return np.array(map_over_model_copies(encoder.model, cases, measure, "edges cut"))
+
+
+def turns_by_weight(
+    encoder: Model, cases: Sequence[EdgeCase], weight: float
+) -> Float[np.ndarray, "two case layer head"]:
+    """Measure the angles of each edge in every head, as it is and at the same weight in all heads.
+
+    Parameters
+    ----------
+    encoder
+        The model.
+    cases
+        The edges.
+    weight
+        The weight that the edge gets in every head.
+
+    Returns
+    -------
+    array
+        Degrees, means over the words of the case: the angle between the intact pass and that
+        without the edge; and the angle between the pass without the edge and the one in which it
+        has the weight.  The other weights of the row stay as they are in each of them.
+    """
+    heads = [HeadCut(*head) for head in product(range(encoder.layers), range(encoder.heads))]
+    cuts = [*heads, *(head._replace(weight=weight) for head in heads)]
+    chunks = list_chunks(encoder, cuts)
+
+    @torch.no_grad()
+    def measure(model: nn.Module, case: EdgeCase) -> Float[np.ndarray, "two head"]:
+        edge_pass = EdgePass(encoder, model, case)
+        intact = edge_pass.vectors(edge_pass.run_intact())
+        vectors, _ = edge_pass.run_cuts(cuts, chunks)
+        dropped, weighted = vectors.chunk(2)
+        turned = [turned_angles(intact, dropped), turned_angles(dropped, weighted)]
+        return torch.stack(turned).mean(dim=-1).numpy(force=True)
+
+    measured = np.array(map_over_model_copies(encoder.model, cases, measure, "edges weighted"))
+    by_case = measured.reshape(len(cases), 2, encoder.layers, encoder.heads)
+    return np.moveaxis(by_case, 1, 0)
+
+
+def list_chunks(encoder: Model, cuts: Sequence[HeadCut]) -> list[list[int]]:
+    """List the numbers of cuts that are computed together: of one layer, `MAX_ROWS` at most.
+
+    Cuts of one layer share the layers below it.  The passes of a decoder are short, and skip no
+    layer, so that its cuts are of any layer.
+    """
+    order = sorted(range(len(cuts)), key=lambda number: cuts[number].layer)
+    groups = [order]
+    if encoder.objective != NEXT_TOKEN:
+        groups = [list(group) for _, group in groupby(order, key=lambda n: cuts[n].layer)]
+    chunks = []
+    for group in groups:
+        chunks += [group[start : start + MAX_ROWS] for start in range(0, len(group), MAX_ROWS)]
+    return chunks

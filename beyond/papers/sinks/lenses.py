@@ -39,52 +39,35 @@ SHARE_COLUMNS = tuple(f"{lens}_{token_type}" for lens in LENSES for token_type i
 VALUE_COLUMNS = tuple(f"value_{token_type}" for token_type in TOKEN_TYPES)
 ALL_LAYERS = "all"  # a value of the column layer
 MANY_HEADS = 100  # 12 layers of 12 heads take 16 times as long as 6 of half the width
-
 VERY_MANY_HEADS = 200
 
 
 class SampleSizes(NamedTuple):
-    """Numbers of examples that notebooks 10 and 12 measure.
+    """Numbers of segments that notebook 10 measures: for the two lenses, and for changes."""
 
-    Attributes
-    ----------
-    segments, control_segments : int
-        Segments for the two lenses, for the model and for its control.
-    cut_segments : int
-        Segments for the ablation of edges.
-    attributed : int
-        Texts of which each token is left out once.
-    """
-
-    segments: int
-    control_segments: int
-    cut_segments: int
-    attributed: int
+    lenses: int
+    control_lenses: int
+    edges: int
+    causes: int
 
 
-FEW_HEAD_SIZES = SampleSizes(300, 100, cut_segments=32, attributed=24)
-MANY_HEAD_SIZES = SampleSizes(200, 50, cut_segments=32, attributed=12)
-# A language model of 30 layers of 9 heads takes 20 times as long for each cut.
-VERY_MANY_HEAD_SIZES = SampleSizes(100, 25, cut_segments=12, attributed=6)
-QUICK_SIZES = SampleSizes(8, 4, cut_segments=4, attributed=2)
+FEW_HEAD_SIZES = SampleSizes(300, 100, edges=32, causes=24)
+MANY_HEAD_SIZES = SampleSizes(200, 50, edges=32, causes=16)
+# A language model of 30 layers of 9 heads takes 20 times as long for each change.
+VERY_MANY_HEAD_SIZES = SampleSizes(100, 25, edges=24, causes=12)
+QUICK_SIZES = SampleSizes(8, 4, edges=4, causes=2)
 
 
 def sample_sizes(settings: Settings, heads: int) -> SampleSizes:
-    """Choose the numbers of examples of a run.
+    """Choose the numbers of segments of a run.
 
     Parameters
     ----------
     settings : Settings
         Its ``segments`` limits the segments.
     heads : int
-        Attention heads in all layers.  A model of more than `MANY_HEADS` has fewer segments for
-        the lenses, and fewer texts in which tokens are left out.  One of more than
-        `VERY_MANY_HEADS` has even fewer, and fewer segments for the cuts.
-
-    Returns
-    -------
-    SampleSizes
-        The numbers of segments and texts for each part of notebooks 10 and 12.
+        Attention heads in all layers.  A model of more than `MANY_HEADS` has fewer segments, and
+        one of more than `VERY_MANY_HEADS` even fewer.
     """
     sizes = FEW_HEAD_SIZES if heads <= MANY_HEADS else MANY_HEAD_SIZES
     if heads > VERY_MANY_HEADS:

@@ -52,20 +52,23 @@ def test_answers_has_the_relation_with_the_largest_margin_and_both_rules():
 
 
 def test_answers_of_later_papers():
-    rows = [("trained", "dropped", 5.2), ("trained", "redistributed", 40.5)]
-    rows += [("random", "dropped", 1.0), ("random", "redistributed", 1.1)]
-    edges = pd.DataFrame(rows, columns=["model", "change", "value"]).assign(
-        keys="special", layers="2-5", queries="all", measure="sentence angle"
-    )
+    rows = [
+        ("trained", "2-5", "dropped", 5.2), ("trained", "2-5", "redistributed", 40.5),
+        ("trained", "2-5", "constant", 0.3), ("trained", "1-6", "dropped", 99.0),
+        ("random", "2-5", "dropped", 1.0), ("random", "2-5", "redistributed", 1.1),
+        ("random", "2-5", "constant", 0.1),
+    ]  # fmt: skip
+    edges = pd.DataFrame(rows, columns=["model", "layers", "change", "value"])
+    edges = edges.assign(keys="cls", measure="sentence angle")
     special = pd.DataFrame({"token": "special", "attention": [0.3, 0.4], "norm": [0.1, 0]})
     warrants = {"classifier": "encoder", "train": "original", "inputs": "warrants"}
     partial = pd.DataFrame({"test": ["original", "adversarial"], "mean": [66.0, 34.0], **warrants})
     tables = {"edges": edges, "special_tokens": special, "partial_inputs": partial}
     sink, moved, read = answers(tables, BERT)
-    assert_in(sink, "5 degrees", "by 40", "random weights: 1 and 1")
+    assert_in(sink, "by 5.2 degrees", "every query by 0.3 (random weights: 1, 1.1, 0.1)")
     assert_in(moved, "35% of attention", "5% of what")
     assert_in(read, "66%", "34%")
-    rows = [("margin", 0.61), ("margin given attention", -0.05)]
+    rows = [("margin", 0.61), ("margin at equal attention", -0.05)]
     correlations = pd.DataFrame(rows, columns=["predictor", "correlation"]).assign(measure="turns")
     pruned = [("a", 20, True), ("a", 40, True), ("a", 60, False), ("b", 20, False)]
     pruning = pd.DataFrame(pruned, columns=["task", "pruned", "removable"])

@@ -11,9 +11,11 @@ from toy_corpora import corpus_of
 from beyond.claims.engine import check_claims
 from beyond.papers.accuracy_and_function import centred_ranks
 from beyond.papers.accuracy_and_function.causal import (
+    ATTENTION as BY_ATTENTION,
+)
+from beyond.papers.accuracy_and_function.causal import (
     LATER,
-    MATCHED_HEAD,
-    MOST_ACCURATE,
+    MATCHED_HEADS,
     NEXT,
     SIZE_OF,
     TURNS,
@@ -25,7 +27,7 @@ from helpers.metrics import by_model
 from helpers.metrics.head_counts import count_heads
 from helpers.store.extract import extract
 
-SIZES = Sizes(edges=16, heads=2, minimum=8, relations=None, pairs=4)
+SIZES = Sizes(edges=64, minimum=8, relations=None, templates=4)
 ATTENTION = planted_edges.shuffled_rows(0)
 ACCURACY = planted_edges.shuffled_rows(1, lowest=-1)  # half of the heads never pick the parent
 
@@ -72,8 +74,8 @@ def verdicts(tables, ending=""):
 
 
 def number_of_margin_claims(tables):
-    """Count one given attention for each measure, and another for each effect with its sign."""
-    return len(measures(tables)) + len({NEXT, LATER}.intersection(measures(tables)))
+    """Count one given attention for each measure, and one at equal attention if it has no sign."""
+    return len(measures(tables)) + len({TURNS, *SIZE_OF.values()}.intersection(measures(tables)))
 
 
 def margins_of(checked):
@@ -98,7 +100,7 @@ def test_planted_effects_of_accuracy_are_found(models):
     checked = margins_of(verdicts(models.by_accuracy))
     assert len(checked) == number_of_margin_claims(models.by_accuracy)
     assert set(checked["verdict"]) == {"supported"}
-    assert checked["value"].min() > 0.8
+    assert checked["value"].min() > 0.7
 
 
 def test_effects_of_accuracy_are_not_found_in_a_model_without_them(models):
@@ -107,8 +109,9 @@ def test_effects_of_accuracy_are_not_found_in_a_model_without_them(models):
     assert "supported" not in set(checked["verdict"])
     assert checked["value"].max() < 0.4
     correlations = models.by_attention["head_edge_correlations"].set_index("predictor")
-    by_attention = correlations.loc["attention"]
-    assert (correlations["ceiling"] > 0.9).all()  # an effect of accuracy could have been seen
+    by_attention = correlations.loc[BY_ATTENTION]
+    has_factor = correlations.index.isin(["margin", BY_ATTENTION])
+    assert (correlations.loc[has_factor, "ceiling"] > 0.9).all()
     assert (pd.DataFrame(by_attention).filter(like="correlation_low") > 0).all(axis=None)
 
 
@@ -119,10 +122,8 @@ def test_accurate_heads_do_more_than_heads_with_the_same_attention_only_if_plant
     not_planted = verdicts(models.by_attention, ending="over-matched-head")
     assert len(not_planted) == len(planted)
     assert "supported" not in set(not_planted["verdict"])
-    yardsticks = models.by_accuracy["head_edge_yardsticks"]
-    is_accurate = (yardsticks["role"] == MOST_ACCURATE) & (yardsticks["yardstick"] == MATCHED_HEAD)
-    rows = yardsticks[is_accurate]
-    assert (rows["yardstick_value"] < 0.1 * rows["dropped"]).all()
+    ratios = models.by_accuracy["head_edge_ratios"].set_index("ratio")["value"]
+    assert (ratios[MATCHED_HEADS] > 2).all()
 
 
 def test_planted_effects_are_larger_than_in_a_control_that_has_the_maps_only(models):
@@ -136,10 +137,3 @@ def test_planted_effects_are_larger_than_in_a_control_that_has_the_maps_only(mod
         answers = set(margins_of(verdicts(tables))["larger_than_in_controls"])
         assert ("yes" in answers) == is_larger
         assert "no" not in answers
-
-
-def test_intervals_of_correlations_end_at_one(models):
-    for tables in models:
-        correlations = tables["head_edge_correlations"]
-        assert (correlations["correlation_high"] <= 1).all()
-        assert (correlations["correlation_low"] >= -1).all()

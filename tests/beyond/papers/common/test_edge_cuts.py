@@ -6,13 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from softmax_reference import changed_softmax
 from tiny_models import FAMILIES
+from tolerances import weights_error
 
 from beyond.papers.common.edge_cuts import (
+    CONSTANT,
     DROPPED,
-    FIRST_QUERY,
-    MAIN_MODES,
     MASS_MATCHED,
     MODES,
     MOST_ATTENDED,
@@ -26,110 +25,199 @@ from beyond.papers.common.edge_cuts import (
     plan_ablations,
     special_token_layers,
 )
+from beyond.papers.common.head_removal import patch_head_outputs
 from helpers.errors import ModelError
 from helpers.model.forward import padded
+from helpers.model.sites import sites
+
+CUTS = [Cut((1,), "cls"), Cut((0, 2))]
+
+# One row of attention: to [CLS], "the" and "cat".
+ROW = torch.tensor([0.25, 0.5, 0.25])
+IS_CLS = torch.tensor([True, False, False])
 
 
 @pytest.mark.parametrize(
     ("mode", "expected"),
     [
-        (DROPPED, [0, 0.1, 0.3, 0.15]),  # the rest is not normalised again
-        (REDISTRIBUTED, [0, 2 / 11, 6 / 11, 3 / 11]),
-        (MASS_MATCHED, [0.45, 0.1 * 0.1 / 0.55, 0.3 * 0.1 / 0.55, 0.15 * 0.1 / 0.55]),
-        (MOST_ATTENDED, [0.45, 0.1, 0, 0]),  # the largest edges are removed whole and first
+        (DROPPED, [0, 0.5, 0.25]),  # the rest is not normalised again: it sums to 0.75
+        (REDISTRIBUTED, [0, 2 / 3, 1 / 3]),
+        (MASS_MATCHED, [0.25, 1 / 3, 1 / 6]),  # 0.25 less, in proportion
+        (MOST_ATTENDED, [0.25, 0.25, 0.25]),  # 0.25 less of the largest
     ],
 )
-def test_ablate_edges_of_four_tokens(mode, expected):
-    is_cls = torch.arange(4) == 0
-    row = torch.tensor([0.45, 0.1, 0.3, 0.15])
-    torch.testing.assert_close(ablate_edges(row, is_cls, mode, ~is_cls), torch.tensor(expected))
+def test_ablate_edges_of_three_tokens(mode, expected):
+    torch.testing.assert_close(ablate_edges(ROW, IS_CLS, mode, ~IS_CLS), torch.tensor(expected))
+
+
+def test_constant_weights_are_means_over_the_queries_after_the_first():
+    weights = torch.tensor([[0.8, 0.1, 0.1], [0.6, 0.2, 0.2], [0.2, 0.4, 0.4]])
+    ablated = ablate_edges(weights, IS_CLS, CONSTANT, ~IS_CLS)
+    expected = torch.tensor([[0.8, 0.1, 0.1], [0.4, 0.2, 0.2], [0.4, 0.4, 0.4]])
+    torch.testing.assert_close(ablated, expected)
 
 
 @pytest.mark.parametrize("mode", [MASS_MATCHED, MOST_ATTENDED])
-def test_controls_remove_the_mass_of_the_chosen_edges_from_words(mode):
-    maps = torch.from_numpy(np.random.default_rng(0).dirichlet(np.full(9, 0.3), (50, 9)))
-    key = torch.arange(9)  # 1 is another special token
-    ablated = ablate_edges(maps, key == 0, mode, key > 1)
-    assert torch.equal(ablated[..., :2], maps[..., :2]) and (ablated >= 0).all()
-    removed = (maps - ablated).sum(dim=-1)  # in some rows, words have less than the cut edge
-    torch.testing.assert_close(removed, maps[..., 0].minimum(maps[..., 2:].sum(dim=-1)))
+def test_mass_matched_ablations_remove_the_mass_of_the_chosen_edges(mode):
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.rand(50, 9, 9, generator=generator, dtype=torch.float64).softmax(dim=-1)
+    weights[:, 0] = torch.tensor([0.9, 0.06, 0.04, *[0.0] * 6])  # words have less than the cut edge
+    is_chosen = torch.arange(9) == 0
+    n_kept = 1 if mode == MASS_MATCHED else 2  # 1 is another special token, which is no word
+    is_word = torch.arange(9) > 1
+    ablated = ablate_edges(weights, is_chosen, mode, is_word)
+    assert torch.equal(ablated[..., :n_kept], weights[..., :n_kept])
+    removed = (weights - ablated).sum(dim=-1)
+    torch.testing.assert_close(removed[:, 1:], weights[:, 1:, 0])
+    torch.testing.assert_close(removed[:, 0], weights[:, 0, n_kept:].sum(dim=-1))
+    assert (ablated >= 0).all()
 
 
-def ablate_by_hand(row, chosen, is_word, mode):
-    """Ablate the chosen keys of one row in place, key by key."""
-    words = [key for key in range(len(row)) if is_word[key] and not chosen[key]]
-    mass = row[chosen].sum().item()
-    if mode in (DROPPED, REDISTRIBUTED):
-        row[chosen] = 0
-    if mode == REDISTRIBUTED:
-        row *= 1 / max(row.sum().item(), 1e-30)
-    if mode == MASS_MATCHED and mass:
-        row[words] *= max(0, 1 - mass / max(row[words].sum().item(), 1e-30))
-    if mode == MOST_ATTENDED:
-        for key in sorted(words, key=lambda key: -row[key].item()):
-            removed = min(mass, row[key].item())
-            row[key] -= removed
-            mass -= removed
+def test_the_most_attended_edges_are_removed_whole_and_first():
+    row = torch.tensor([0.45, 0.1, 0.3, 0.15])
+    is_chosen = torch.arange(4) == 0
+    ablated = ablate_edges(row, is_chosen, MOST_ATTENDED, ~is_chosen)
+    torch.testing.assert_close(ablated, torch.tensor([0.45, 0.1, 0, 0]))
+
+
+def ablate_by_hand(weights, chosen, is_word, mode):
+    """Ablate the chosen edges of one map [query, key], row by row and key by key."""
+    ablated = weights.copy()
+    for query, row in enumerate(weights):
+        keys = range(len(row))
+        cut = [key for key in keys if chosen[query, key]]
+        rest = [key for key in keys if not chosen[query, key]]
+        words = [key for key in rest if is_word[key]]
+        mass = sum(row[key] for key in cut)
+        if mode in (DROPPED, REDISTRIBUTED):
+            ablated[query, cut] = 0
+        if mode == REDISTRIBUTED:
+            ablated[query, rest] *= 1 / max(sum(row[key] for key in rest), 1e-30)
+        if mode == MASS_MATCHED and mass:
+            ablated[query, rest] *= max(0, 1 - mass / max(row[rest].sum(), 1e-30))
+        if mode == CONSTANT and query:
+            ablated[query, cut] = weights[1:, cut].mean(axis=0)
+        if mode == MOST_ATTENDED:
+            for key in sorted(words, key=lambda key: -row[key]):
+                removed = min(mass, row[key])
+                ablated[query, key] -= removed
+                mass -= removed
+    return ablated
+
+
+class HandWrittenPasses:
+    """Passes of a model whose head outputs are given maps times the model's own value vectors."""
+
+    def __init__(self, encoder, request):
+        texts = ("the cat sat on the mat , .", "rainy .")
+        ids = [encoder.encode_words(text.split()).ids for text in texts]
+        inputs = [{"input_ids": text, "token_type_ids": [0] * len(text)} for text in ids]
+        special = {ids[0][0], ids[0][-1]}
+        self.token_ids = {"special": special, "cls": {ids[0][0]}}
+        self.batch = padded(encoder, inputs)
+        self.real = self.batch["attention_mask"].bool()
+        self.model = encoder.model.base_model
+        self.layers = sites(self.model)
+        self.maps = {}  # by layer: those that replace the model's
+        self.values = []
+        for layer in self.layers:
+            hook = layer.values.register_forward_hook(self._remember_values)  # noqa: PD011
+            request.addfinalizer(hook.remove)
+
+    def _remember_values(self, _module, _args, output):
+        self.values.append(output)
+
+    def _head_outputs(self, layer, outputs):
+        if layer not in self.maps:
+            return outputs
+        values = self.layers[layer].value_vectors(self.values[-1])
+        return torch.einsum("bhqk,bkhw->bqhw", self.maps[layer].to(values), values)
+
+    @torch.no_grad()
+    def run(self):
+        return self.model(**self.batch, output_attentions=True)
+
+    def run_replaced(self):
+        with patch_head_outputs(self.layers, self._head_outputs):
+            return self.run()
+
+    def ablate(self, cut, mode):
+        """Ablate layer by layer, because the maps of a layer depend on the cuts below it."""
+        self.maps.clear()
+        for layer in cut.layers:
+            maps = self.run_replaced().attentions[layer].double().numpy()
+            for tokens, heads in zip(self.batch["input_ids"].tolist(), maps, strict=True):
+                is_key = [token in self.token_ids[cut.keys] for token in tokens]
+                is_word = [token not in self.token_ids["special"] for token in tokens]
+                chosen = np.array([is_key] * len(tokens))
+                for head in heads:
+                    head[:] = ablate_by_hand(head, chosen, is_word, mode)
+            self.maps[layer] = torch.from_numpy(maps)
+        return self.run_replaced().last_hidden_state[self.real]
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, "llama"])
-def test_cut_edges_equal_a_softmax_changed_row_by_row(family, tiny_encoder):
-    encoder = tiny_encoder(family)
-    model = encoder.model.base_model
-    texts = ("the cat sat on the mat , .", "rainy .")
-    inputs = [{"input_ids": encoder.encode_words(text.split()).ids} for text in texts]
-    for text_inputs in inputs:
-        text_inputs["token_type_ids"] = [0] * len(text_inputs["input_ids"])
-    batch = padded(encoder, inputs)
-    tokens = batch["input_ids"]
-    special = {inputs[0]["input_ids"][0], inputs[0]["input_ids"][-1]}
-    token_ids = {"special": special, "cls": {inputs[0]["input_ids"][0]}}
-    is_word = torch.tensor([[token not in special for token in text] for text in tokens.tolist()])
-
-    @torch.no_grad()
-    def run():
-        return model(**batch).last_hidden_state[batch["attention_mask"].bool()]
-
-    intact = run()
-    cuts = [Cut((1,), "cls"), Cut((0, 2)), Cut((0,), "cls", FIRST_QUERY)]
-    for cut, mode in product(cuts, MODES):
-
-        def change(layer, _, weights, cut=cut, mode=mode):
-            if layer in cut.layers:
-                for text, head, query in np.ndindex(weights.shape[:3]):
-                    if cut.queries != FIRST_QUERY or query == 0:
-                        is_key = torch.isin(tokens[text], torch.tensor([*token_ids[cut.keys]]))
-                        row = weights[text, head, query, : len(is_key)]
-                        ablate_by_hand(row, is_key, is_word[text], mode)
-            return weights
-
-        with changed_softmax(change):
-            expected = run()
-        with cut_edges(model, cut, token_ids, mode):
-            torch.testing.assert_close(run(), expected, rtol=1e-4, atol=1e-5)
-        is_first = cut.queries == FIRST_QUERY  # in a decoder it sees itself only
-        assert is_first or not torch.allclose(expected, intact, atol=1e-4)
-    with cut_edges(model, Cut((0, 1, 2)), {"special": {10**6}}, MASS_MATCHED):
-        assert torch.equal(run(), intact)
+def test_cut_edges_matches_maps_ablated_by_hand(family, tiny_encoder, request):
+    by_hand = HandWrittenPasses(tiny_encoder(family), request)
+    intact = by_hand.run()
+    for cut, mode in product(CUTS, [*MODES, MOST_ATTENDED]):
+        expected = by_hand.ablate(cut, mode)
+        with cut_edges(by_hand.model, cut, by_hand.token_ids, mode):
+            states = by_hand.run().last_hidden_state[by_hand.real]
+        torch.testing.assert_close(states, expected, rtol=1e-4, atol=1e-5)
+        intact_states = intact.last_hidden_state[by_hand.real]
+        assert not torch.allclose(expected, intact_states, atol=1e-4)
 
 
-def test_plan_ablations_has_each_special_token_by_layer_and_in_the_group_once():
+@pytest.mark.parametrize("mode", [MASS_MATCHED, MOST_ATTENDED])
+@pytest.mark.parametrize("family", [*FAMILIES, "llama"])
+def test_cut_edges_without_a_key_changes_no_bit(family, mode, tiny_encoder, request):
+    passes = HandWrittenPasses(tiny_encoder(family), request)
+    intact = passes.run().last_hidden_state
+    with cut_edges(passes.model, Cut((0, 1, 2)), {"special": {10**6}}, mode):
+        assert torch.equal(passes.run().last_hidden_state, intact)
+
+
+def test_plan_ablations_has_each_special_token_in_the_group_and_in_all_layers():
     group = (1, 2, 3, 4, 9, 10)
     ablations = plan_ablations(12, group, ("cls", "sep"))
-    assert len(set(ablations)) == len(ablations) == 12 * 4 + 12 * 2 + 5 * 4
-    last = [Cut(group, keys) for keys in ("special", "cls", "sep")]
-    last += [Cut(group, "cls", FIRST_QUERY), Cut(tuple(range(12)), "cls")]
-    assert ablations[-20:] == [*product(last, MODES)] and last[0].name == "2-5, 10-11"
-    assert len(set(plan_ablations(2, (1,), ("cls",)))) == 5 * 4  # the group is a layer
-    assert plan_ablations(1, (), ("sep",)) == [*product([Cut((0,), "sep")], MAIN_MODES)]
+    cuts = [Cut(group, "cls"), Cut(group, "sep")]
+    cuts += [Cut(tuple(range(12)), "cls"), Cut(tuple(range(12)), "sep")]
+    assert ablations == list(product(cuts, MODES))
+    assert cuts[0].name == "2-5, 10-11"
 
 
-def test_cut_shares_are_of_the_mass_and_of_rows_whose_words_have_less():
+@pytest.mark.parametrize("group", [(), (0, 1)])
+def test_plan_ablations_has_all_layers_once(group):
+    ablations = plan_ablations(2, group, ("first",))
+    assert ablations == list(product([Cut((0, 1), "first")], MODES))
+
+
+def test_cut_shares_are_of_the_mass_and_of_rows_whose_other_tokens_have_less():
     rows = [[0.7, 0.2, 0.1], [0.3, 0.4, 0.3], [0.4, 0.35, 0.25]]  # to [CLS], cat and [SEP]
-    token_ids = {"special": {1, 2}, "cls": {1}}
     maps = [torch.tensor(rows)[None, None]]
-    shares = cut_shares(maps, Cut((0,), "cls"), torch.tensor([[1, 5, 2]]), token_ids)
-    assert shares.tolist() == pytest.approx([1.4 / 3, 2 / 3])  # the first row and the last
+    tokens = torch.tensor([[1, 5, 2]])
+    token_ids = {"special": {1, 2}, "cls": {1}}
+    share, unmatched = cut_shares(maps, Cut((0,), "cls"), tokens, token_ids)
+    assert share.item() == pytest.approx(1.4 / 3)
+    assert unmatched.item() == pytest.approx(1 / 3)  # the first row
+
+
+@pytest.mark.parametrize(
+    ("family", "names"),
+    [
+        ("bert", ["special", "punctuation", "cls", "sep"]),
+        ("t5", ["special", "punctuation", "first"]),
+        ("gpt2", ["special", "punctuation", "first"]),
+    ],
+)
+def test_key_token_ids_has_the_special_tokens_of_the_model(family, names, tiny_encoder):
+    encoder = tiny_encoder(family)
+    ids = key_token_ids(encoder)
+    assert set(ids) == set(names)
+    assert set(list_roles(encoder)) == set(names) - {"special", "punctuation"}
+    for role in set(ids) & {"cls", "sep"}:
+        assert set(ids[role]) <= set(ids["special"])
 
 
 def test_special_token_layers_are_above_a_quarter():
@@ -138,19 +226,35 @@ def test_special_token_layers_are_above_a_quarter():
     assert special_token_layers(table) == (1,)
 
 
-def test_cut_edges_of_a_decoder_go_to_its_first_token_whatever_it_is(tiny_encoder):
-    encoder = tiny_encoder("gpt2")
-    batch = padded(encoder, [{"input_ids": [9, 10, 11, 12, 13]}, {"input_ids": [11, 9, 10]}])
-    base = encoder.model.base_model
+def decoder_maps(encoder, cut, mode):
+    """Run a decoder on two texts of different lengths, and keep the maps that it computes with."""
+    ids = [[9, 10, 11, 12, 13], [11, 9, 10]]
+    batch = padded(encoder, [{"input_ids": text} for text in ids])
     token_ids = key_token_ids(encoder)
-    assert list_roles(encoder) == ["first"]
-    for keys in ("first", "special"):
-        with torch.no_grad(), cut_edges(base, Cut((0,), keys), token_ids, DROPPED):
-            (maps, *_) = base(**batch, output_attentions=True).attentions
-        assert (maps[..., 0] == 0).all() and (maps[..., 1, 1] > 0).all()
+    with torch.no_grad(), cut_edges(encoder.model.base_model, cut, token_ids, mode):
+        return encoder.model.base_model(**batch, output_attentions=True).attentions
 
 
-def test_cut_edges_refuses_a_pass_without_a_softmax(encoder):
-    ablation = cut_edges(encoder.model, Cut((1,)), {"special": {2}}, DROPPED)
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+@pytest.mark.parametrize("mode", [DROPPED, REDISTRIBUTED, MASS_MATCHED, MOST_ATTENDED])
+def test_cut_edges_of_a_decoder_take_mass_from_visible_words_only(family, mode, tiny_encoder):
+    encoder = tiny_encoder(family)
+    intact = decoder_maps(encoder, Cut((2,), "first"), DROPPED)[0]
+    cut = decoder_maps(encoder, Cut((0,), "first"), mode)[0]
+    for text, length in enumerate((5, 3)):
+        before = intact[text, :, :length, :length].double().numpy()
+        after = cut[text, :, :length, :length].double().numpy()
+        assert (np.triu(after, k=1) == 0).all()  # no weight appears where a query sees nothing
+        chosen = np.zeros((length, length), bool)
+        chosen[:, 0] = True
+        is_word = np.arange(length) > 0
+        for head, weights in enumerate(before):
+            expected = ablate_by_hand(weights, chosen, is_word, mode)
+            np.testing.assert_allclose(after[head], expected, rtol=0, atol=weights_error(expected))
+
+
+def test_cut_edges_refuses_a_pass_without_a_softmax(tiny_encoder):
+    model = tiny_encoder("bert").model
+    ablation = cut_edges(model, Cut((1,)), {"special": {2}}, DROPPED)
     with pytest.raises(ModelError, match="in layers 2"), ablation:
         pass  # nothing is computed

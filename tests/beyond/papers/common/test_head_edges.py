@@ -1,4 +1,4 @@
-"""Edges of one head cut, against passes of plain transformers code with a changed softmax."""
+"""Edges of one head cut, against passes of plain transformers code with a patched softmax."""
 
 from dataclasses import replace
 
@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 from scipy.spatial.distance import cosine
-from softmax_reference import changed_softmax
 from tolerances import float32_error
+from torch.nn import functional as F
 from toy_corpora import SENTENCES, corpus_of, sentence_of
 from toy_decoders import FORM_IDS, SUBJECT_IDS, planted_decoder, random_decoder
 
@@ -19,16 +19,18 @@ from beyond.papers.common.head_edges import (
     HeadCut,
     relation_edges,
     tokens_of_word,
+    turned_angles,
 )
 from helpers.errors import ModelError
 from helpers.metrics.heads import DIRECTIONS
 from helpers.model.sites import sites
 from helpers.store.extract import extract
 
+LAYER = 1
+HEAD = 2
 PREFIX = (10, 20, 30, 40, 50, 60)
-KEYS = [1, 2]
+SUBJECT_TOKENS = (1, 2)
 FORMS = ((7, 8, 9), (11,))
-HEADS = [(2, 0), (1, 2), (0, 3)]
 
 
 @pytest.fixture(scope="module", params=["gpt2", "llama"])
@@ -36,79 +38,119 @@ def decoder(request, tiny_encoder):
     return random_decoder(tiny_encoder, request.param)
 
 
-def case_of(*queries):
-    return EdgeCase(PREFIX, queries, tuple(KEYS), ((5,),), "article", 5, continuations=FORMS)
+def case_of(queries=(5,), forms=FORMS):
+    return EdgeCase(
+        PREFIX, queries, SUBJECT_TOKENS, ((5,),), "article", position=5, continuations=forms
+    )
 
 
-@torch.no_grad()
-def log_odds_by_hand(model):
+class PatchedSoftmax:
+    """Replaces torch's softmax, as any script can: the calls are counted from layer 0."""
+
+    def __init__(self, monkeypatch, change):
+        self.calls = 0
+        self.original = F.softmax
+
+        def softmax(scores, *args, **kwargs):
+            weights = self.original(scores, *args, **kwargs)
+            if scores.ndim == 4:
+                weights = change(self.calls % 3, weights.clone())
+                self.calls += 1
+            return weights
+
+        monkeypatch.setattr(F, "softmax", softmax)
+        monkeypatch.setattr(torch.nn.functional, "softmax", softmax)
+
+
+def log_odds_by_hand(model, forms=FORMS):
     """Compute the log-odds by one full pass for each form."""
     totals = []
-    for form in FORMS:
-        logits = model(torch.tensor([[*PREFIX, *form[:-1]]])).logits[0].double()
-        rows = logits[len(PREFIX) - 1 :].log_softmax(dim=-1)
-        totals.append(sum(row[token].item() for row, token in zip(rows, form, strict=True)))
+    with torch.no_grad():
+        for form in forms:
+            ids = torch.tensor([[*PREFIX, *form[:-1]]])
+            logits = model(ids).logits[0].double()
+            total = 0.0
+            for number, token in enumerate(form):
+                total += logits[len(PREFIX) - 1 + number].log_softmax(dim=-1)[token].item()
+            totals.append(total)
     return totals[0] - totals[1]
 
 
 def test_log_probabilities_are_those_of_full_passes(decoder):
-    (value,) = head_edges.log_probabilities(decoder, [case_of(5)])
+    (value,) = head_edges.log_probabilities(decoder, [case_of()])
     assert value == pytest.approx(log_odds_by_hand(decoder.model), abs=1e-4)
-
-
-def test_first_order_effects_are_finite_differences_and_attention_is_a_mean(decoder):
-    queries = [3, 4, 5]
-    attention, effects = head_edges.attention_and_effects(decoder, [case_of(*queries)])[:, 0]
+    (of_one,) = head_edges.log_probabilities(decoder, [case_of(forms=FORMS[1:])])
     with torch.no_grad():
-        maps = decoder.model(torch.tensor([PREFIX]), output_attentions=True).attentions
-    expected = [layer[0, :, 3:6, 1:3].sum(dim=-1).mean(dim=-1).numpy() for layer in maps]
-    np.testing.assert_allclose(attention, expected, atol=1e-5)
-    edge_attention = head_edges.edge_attention(decoder, [case_of(*queries)])[0]
-    np.testing.assert_allclose(edge_attention, expected, atol=1e-5)
+        logits = decoder.model(torch.tensor([PREFIX])).logits[0, -1].double()
+    assert of_one == pytest.approx(logits.log_softmax(dim=-1)[FORMS[1][0]].item(), abs=1e-4)
+
+
+def test_log_probability_equals_the_models_own_loss(decoder):
+    """The loss of ``labels`` is over all tokens; here all but the form's are left out."""
+    (form, _) = FORMS
+    ids = torch.tensor([[*PREFIX, *form]])
+    labels = torch.tensor([[*[-100] * len(PREFIX), *form]])
+    with torch.no_grad():
+        loss = decoder.model(ids, labels=labels).loss.item()
+    (value,) = head_edges.log_probabilities(decoder, [case_of(forms=(form,))])
+    assert -value / len(form) == pytest.approx(loss, abs=1e-4)
+
+
+@pytest.mark.parametrize("queries", [(5,), (3, 4, 5)])
+def test_first_order_effects_are_finite_differences(decoder, monkeypatch, queries):
+    effects = head_edges.attention_and_effects(decoder, [case_of(queries)])[1][0]
+    assert effects.shape == (3, 4)
     double = decoder.model.double()
     step = 1e-2  # the softmax of Llama is in single precision
-    for layer, head in HEADS:
+    for layer, head in ((0, 1), (1, 2), (2, 3)):
         values = []
         for factor in (1 + step, 1 - step):
 
-            def scale(current, _, weights, layer=layer, head=head, factor=factor):
+            def scale(current, weights, layer=layer, head=head, factor=factor):
                 if current == layer:
-                    weights[:, head, 3:6, KEYS] *= factor
+                    for query in queries:
+                        weights[:, head, query, list(SUBJECT_TOKENS)] *= factor
                 return weights
 
-            with changed_softmax(scale):
+            with monkeypatch.context() as patch:
+                PatchedSoftmax(patch, scale)
                 values.append(log_odds_by_hand(double))
         by_differences = (values[0] - values[1]) / (2 * step)
         assert effects[layer, head] == pytest.approx(by_differences, rel=1e-2, abs=1e-4)
     decoder.model.float()
 
 
-def most_attended_by_hand(row):
+def most_attended_by_hand(row, keys):
     """Take as much attention from the most attended other tokens as the keys have."""
-    mass = row[KEYS].sum().item()
-    for token in sorted({0, 3, 4, 5}, key=lambda token: -row[token].item()):
-        removed = min(mass, row[token].item())
-        row[token] -= removed
-        mass -= removed
+    changed = row.clone()
+    mass = row[list(keys)].sum().item()
+    others = [token for token in range(len(row)) if token not in keys]
+    for token in sorted(others, key=lambda token: -row[token].item()):
+        taken = min(mass, changed[token].item())
+        changed[token] -= taken
+        mass -= taken
+    return changed
 
 
-@pytest.mark.parametrize(("dose", "mode"), [(0.0, DROPPED), (1.5, DROPPED), (0.0, MOST_ATTENDED)])
-def test_cut_effects_are_those_of_a_changed_softmax(decoder, dose, mode):
-    effects = head_edges.cut_effects(
-        decoder, [case_of(5)], [HeadCut(*head, dose, mode) for head in HEADS]
-    )[0]
+@pytest.mark.parametrize(("weight", "mode"), [(0.0, DROPPED), (0.3, DROPPED), (0.0, MOST_ATTENDED)])
+def test_cut_effects_are_those_of_a_patched_softmax(decoder, monkeypatch, weight, mode):
+    heads = [(2, 0), (LAYER, HEAD), (0, 3)]
+    cuts = [HeadCut(*head, weight, mode) for head in heads]
+    effects = head_edges.cut_effects(decoder, [case_of()], cuts)[0]
     before = log_odds_by_hand(decoder.model)
-    for (layer, head), (lost, _) in zip(HEADS, effects, strict=True):
+    for (layer, head), (lost, _) in zip(heads, effects, strict=True):
 
-        def change(current, _, weights, layer=layer, head=head):
-            if current == layer and mode == DROPPED:
-                weights[:, head, 5, KEYS] *= dose
-            elif current == layer:
-                for maps in weights[:, head]:
-                    most_attended_by_hand(maps[5, :6])
+        def change(current, weights, layer=layer, head=head):
+            if current == layer:
+                if mode == DROPPED:
+                    weights[:, head, 5, list(SUBJECT_TOKENS)] = weight / 2  # of each token
+                else:
+                    for row in weights[:, head]:
+                        row[5, :6] = most_attended_by_hand(row[5, :6], SUBJECT_TOKENS)
             return weights
 
-        with changed_softmax(change):
+        with monkeypatch.context() as patch:
+            PatchedSoftmax(patch, change)
             after = log_odds_by_hand(decoder.model)
         assert lost == pytest.approx(before - after, rel=1e-3, abs=2e-4)
     assert np.abs(effects[:, 0]).max() > 1e-3
@@ -116,9 +158,26 @@ def test_cut_effects_are_those_of_a_changed_softmax(decoder, dose, mode):
 
 def test_most_attended_words_are_no_special_tokens(decoder):
     """The first token of a text takes much attention that no word has."""
-    with_special = replace(decoder, special_ids=[PREFIX[0]])
-    edge_pass = EdgePass(with_special, with_special.model, case_of(5))
+    special = decoder.special_ids[0] if decoder.special_ids else decoder.tokenizer.eos_token_id
+    with_special = replace(decoder, special_ids=[special])
+    case = case_of()._replace(token_ids=(special, *PREFIX[1:]))
+    edge_pass = EdgePass(with_special, with_special.model, case)
     assert edge_pass.is_word[0].tolist() == [False, *[True] * 7]
+
+
+def test_effects_per_unit_are_effects_over_weights_of_one_token(decoder):
+    case = case_of()._replace(keys=(2,))
+    attention, effects, per_unit = head_edges.attention_and_effects(decoder, [case])
+    size = np.log(decoder.model.config.vocab_size)  # of a log-probability
+    np.testing.assert_allclose(per_unit * attention, effects, atol=float32_error(size))
+
+
+def test_edge_attention_is_the_mean_over_the_words_tokens(decoder):
+    with torch.no_grad():
+        maps = decoder.model(torch.tensor([PREFIX]), output_attentions=True).attentions
+    expected = [layer[0, :, 3:6, 1:3].sum(dim=-1).mean(dim=-1).numpy() for layer in maps]
+    attention = head_edges.edge_attention(decoder, [case_of((3, 4, 5))])[0]
+    np.testing.assert_allclose(attention, expected, atol=1e-5)
 
 
 def test_planted_edges_matter_in_the_head_that_copies_the_number(tiny_encoder):
@@ -126,10 +185,13 @@ def test_planted_edges_matter_in_the_head_that_copies_the_number(tiny_encoder):
     planted = planted_decoder(tiny_encoder)
     cases = []
     for subject, forms in zip(SUBJECT_IDS, (FORM_IDS, FORM_IDS[::-1]), strict=True):
+        token_ids = (5, subject, 6, 7)
         agreeing_first = tuple((form,) for form in forms)
-        cases.append(EdgeCase((5, subject, 6, 7), (3,), (1,), ((3,),), "toy", 3, agreeing_first))
-    attention, first_order = head_edges.attention_and_effects(planted, cases)[:, :, 0]
+        cases.append(EdgeCase(token_ids, (3,), (1,), ((3,),), "toy", 3, agreeing_first))
+    attention = head_edges.edge_attention(planted, cases)
     assert (attention > 0.95).all()
+    assert (head_edges.log_probabilities(planted, cases) > 0.5).all()
+    first_order = head_edges.attention_and_effects(planted, cases)[1][:, 0]
     lost = head_edges.cut_effects(planted, cases, [HeadCut(0, 0), HeadCut(0, 1)])
     before = head_edges.log_probabilities(planted, cases)
     for by_head in (first_order, lost[..., 0]):
@@ -139,47 +201,110 @@ def test_planted_edges_matter_in_the_head_that_copies_the_number(tiny_encoder):
 
 
 @pytest.fixture(scope="module")
-def record(tiny_encoder):
+def store(tiny_encoder):
     sentences = [sentence_of(words, "dev") for words in SENTENCES]
-    store = extract(tiny_encoder("bert"), corpus_of(sentences), level="word", max_tokens=60)
-    return store.record(0)
+    return extract(tiny_encoder("bert"), corpus_of(sentences), level="word", max_tokens=60)
 
 
-def test_angles_of_an_encoder_are_those_of_a_changed_softmax(encoder, record):
-    word_ids = encoder.encode_words(record["words"]).word_ids
-    words = tuple(tokens_of_word(record, word) for word in (2, 1))
-    assert words[0] == tuple(i for i, word in enumerate(word_ids) if word == 2)
-    case = EdgeCase(tuple(record["inputs"]["input_ids"]), *words, words, "toy")
-    site = sites(encoder.model)[1]
-    rows = slice(0, site.values.weight.shape[0] // site.heads)  # of head 2-1, which is planted
-    with torch.no_grad():
-        before_planting = [
-            parameter[rows].clone() for parameter in (site.values.weight, site.values.bias)
-        ]
-        site.values.weight[rows] = site.values.bias[rows] = 0  # nothing comes through its edges
-    effects = head_edges.cut_effects(encoder, [case], [HeadCut(1, 0), HeadCut(1, 2)])[0]
+def sentence_case(store, index=0, dependent=2):
+    record = store.record(index)
+    words = (tokens_of_word(record, dependent), tokens_of_word(record, dependent - 1))
+    return EdgeCase(tuple(record["inputs"]["input_ids"]), *words, words, "toy")
 
-    def drop(layer, _, weights):
-        if layer == 1:
-            weights[:, 2, torch.tensor(words[0])[:, None], torch.tensor(words[1])] = 0
-        return weights
+
+def test_tokens_of_word_are_those_of_the_tokenizer(tiny_encoder, store):
+    encoder = tiny_encoder("bert")
+    record = store.record(0)
+    encoding = encoder.encode_words(record["words"])
+    for word in range(len(record["words"])):
+        expected = [token for token, number in enumerate(encoding.word_ids) if number == word]
+        assert list(tokens_of_word(record, word)) == expected
+
+
+def test_angles_of_an_encoder_are_those_of_a_patched_softmax(tiny_encoder, store, monkeypatch):
+    encoder = tiny_encoder("bert")
+    case = sentence_case(store)
+    heads = [(layer, head) for layer in range(3) for head in range(4)]
+    effects = head_edges.cut_effects(encoder, [case], [HeadCut(*head) for head in heads])[0]
+    ids = torch.tensor([case.token_ids])
+
+    def words_of(states):
+        return [states[0, list(tokens)].double().mean(dim=0).numpy() for tokens in case.words]
 
     def run():
         with torch.no_grad():
-            states = encoder.model.base_model(torch.tensor([case.token_ids])).last_hidden_state
-        return [states[0, list(tokens)].double().mean(dim=0).numpy() for tokens in words]
+            return words_of(encoder.model.base_model(ids).last_hidden_state)
 
     before = run()
-    with changed_softmax(drop):
-        pairs = zip(before, run(), strict=True)
-    angles = [np.degrees(np.arccos(1 - cosine(*pair))) for pair in pairs]
+    for (layer, head), (lost, angle) in zip(heads, effects, strict=True):
+
+        def change(current, weights, layer=layer, head=head):
+            if current == layer:
+                rows = torch.tensor(case.queries)[:, None]
+                weights[:, head, rows, torch.tensor(case.keys)] = 0
+            return weights
+
+        with monkeypatch.context() as patch:
+            PatchedSoftmax(patch, change)
+            after = run()
+        angles = [
+            np.degrees(np.arccos(1 - cosine(*pair))) for pair in zip(before, after, strict=True)
+        ]
+        assert angle == pytest.approx(np.mean(angles), rel=1e-3, abs=1e-4)
+        assert np.isnan(lost)  # nothing is predicted
+
+
+def test_turns_at_the_same_weight_are_between_two_cuts(tiny_encoder, store):
+    """The vectors of a word turn from those without the edge to those with the weight."""
+    encoder = tiny_encoder("bert")
+    case = sentence_case(store)
+    dropped, weighted = head_edges.turns_by_weight(encoder, [case], 0.3)[:, 0]
+    cut = HeadCut(LAYER, HEAD)
+    lost = head_edges.cut_effects(encoder, [case], [cut])[0, 0, 1]
+    assert dropped[LAYER, HEAD] == pytest.approx(lost, rel=1e-4)
     with torch.no_grad():
-        site.values.weight[rows], site.values.bias[rows] = before_planting
-    assert effects[:, 1] == pytest.approx([0, np.mean(angles)], rel=1e-3, abs=1e-4)
-    assert effects[1, 1] > 0.05 and np.isnan(effects[:, 0]).all()  # nothing is predicted
-    edge_pass = EdgePass(encoder, encoder.model, case)
-    with pytest.raises(ModelError, match="no softmax"), edge_pass.cut([HeadCut(1, 2)]):
+        edge_pass = EdgePass(encoder, encoder.model, case)
+        edge_pass.run_intact()
+        vectors, _ = edge_pass.run_cuts([cut, cut._replace(weight=0.3)], [[0, 1]])
+    expected = turned_angles(vectors[0], vectors[1]).mean().item()
+    assert weighted[LAYER, HEAD] == pytest.approx(expected, rel=1e-4)
+    assert (weighted > 0).all()
+
+
+def test_an_edge_through_which_nothing_comes_has_no_effect(tiny_encoder, store):
+    """An accurate head may do nothing: its value vectors are planted to be zero."""
+    encoder = tiny_encoder("bert")
+    cuts = [HeadCut(LAYER, HEAD)]
+    case = sentence_case(store)
+    site = sites(encoder.model)[LAYER]
+    width = site.values.weight.shape[0] // site.heads
+    rows = slice(HEAD * width, (HEAD + 1) * width)
+    weight = site.values.weight[rows].detach().clone()
+    bias = site.values.bias[rows].detach().clone()
+    with_values = head_edges.cut_effects(encoder, [case], cuts)[0, 0, 1]
+    with torch.no_grad():
+        site.values.weight[rows] = 0
+        site.values.bias[rows] = 0
+        try:
+            without_values = head_edges.cut_effects(encoder, [case], cuts)[0, 0, 1]
+        finally:
+            site.values.weight[rows] = weight
+            site.values.bias[rows] = bias
+    assert with_values > 0.05
+    assert without_values == pytest.approx(0, abs=1e-4)
+
+
+def test_cut_refuses_a_pass_without_a_softmax(tiny_encoder, store):
+    encoder = tiny_encoder("bert")
+    edge_pass = EdgePass(encoder, encoder.model, sentence_case(store))
+    with pytest.raises(ModelError, match="no softmax"), edge_pass.cut([HeadCut(LAYER, HEAD)]):
         pass  # nothing is computed
+
+
+def test_turned_angles_are_those_of_the_cosine():
+    vectors = torch.from_numpy(np.random.default_rng(0).standard_normal((2, 5, 24)))
+    expected = [np.degrees(np.arccos(1 - cosine(*pair))) for pair in zip(*vectors, strict=True)]
+    np.testing.assert_allclose(turned_angles(*vectors), expected)
 
 
 def test_relation_edges_of_a_possessor_are_those_of_its_mark():

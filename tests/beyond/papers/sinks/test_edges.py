@@ -1,326 +1,142 @@
-"""Effects of edge ablation against the difference between two full passes."""
+"""Effects of edge ablation against the difference between two full passes, and planted sinks."""
 
 from dataclasses import replace
 from itertools import product
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 import transformers as hf
+from planted_sinks import load_planted
 from scipy.spatial.distance import cosine
 from store_tools import many_segments
-from toy_corpora import SENTENCES, corpus_of, sentence_of
+from toy_corpora import corpus_of
 
 from beyond.papers.common.edge_cuts import (
+    CONSTANT,
     DROPPED,
-    MASS_MATCHED,
     MODES,
-    MOST_ATTENDED,
     REDISTRIBUTED,
     Cut,
     cut_edges,
     key_token_ids,
-    list_ablations,
 )
-from beyond.papers.sinks import edges, plots
+from beyond.papers.sinks import edges
 from beyond.papers.sinks.lenses import evenly_spaced_records
+from helpers.data.records import Segment
 from helpers.metrics import rows_of_model
 from helpers.model.forward import model_inputs, padded
-from helpers.model.gradients import training_losses
 from helpers.model.loading import load_model
 from helpers.store.extract import extract
 
-LAYERS = 3
 GROUP = (1, 2)
-DROPPED_OVER_MATCHED = "dropped / mass-matched"
+ABLATIONS = list(product([Cut(GROUP, "cls"), Cut((0, 1, 2), "sep")], MODES))
 
 
-def records_of(encoder, count):
-    return list(extract(encoder, many_segments(count), max_tokens=60, stream=True).records())
+def source_of(encoder, count=9):
+    return extract(encoder, many_segments(count), max_tokens=60, stream=True)
 
 
 @torch.no_grad()
-def hidden_states(encoder, record):
+def last_states(encoder, record):
     batch = padded(encoder, [model_inputs(encoder, record)])
-    output = encoder.model.base_model(**batch, output_hidden_states=True)
-    return [layer[0].double().numpy() for layer in output.hidden_states]
+    return encoder.model.base_model(**batch).last_hidden_state[0].double().numpy()
 
 
-def expected_angle(before, after):
-    """Compute the angle between the mean vectors of the last layers of two passes."""
-    return np.degrees(np.arccos(1 - cosine(before[-1].mean(0), after[-1].mean(0))))
-
-
-@pytest.mark.parametrize(
-    ("layers", "keys", "mode"),
-    [
-        ((1,), "cls", DROPPED),
-        ((1, 2), "special", MASS_MATCHED),
-        ((1, 2), "special", REDISTRIBUTED),
-        ((2,), "sep", MOST_ATTENDED),
-    ],
-)
-def test_representation_shifts_are_those_between_two_passes(tiny_encoder, layers, keys, mode):
+def test_outcome_of_an_encoder_is_the_angle_between_two_passes(tiny_encoder):
     encoder = tiny_encoder("bert")
-    records = records_of(encoder, 7)
-    cut = Cut(layers, keys)
-    ablations = [(Cut((0,), "cls"), DROPPED), (cut, mode)]
-    values = edges.representation_shifts(encoder, ablations, records)
-    values = values.to_numpy().reshape(7, 2, 1 + len(edges.SHARES))
-    before = hidden_states(encoder, records[3])
-    with cut_edges(encoder.model.base_model, cut, key_token_ids(encoder), mode):
-        after = hidden_states(encoder, records[3])
-    assert values[3, 1, 0] == pytest.approx(expected_angle(before, after), rel=1e-3)
-
-
-def angles_of(shifts):
-    """Select the angles of each mode: [mode, segment]."""
-    return shifts.xs(edges.ANGLE, axis=1, level="measure").to_numpy().T
-
-
-class EdgeRun:
-    """Edge tables of a tiny model and one control on 9 of 12 segments, and its measurements."""
-
-    def __init__(self, encoder):
-        source = extract(encoder, many_segments(12), max_tokens=60, stream=True)
-        sentences = []
-        for split in ("train", "dev"):
-            sentences += [sentence_of(words, split) for words in SENTENCES if len(words) > 2]
-        self.treebank = extract(
-            encoder, corpus_of(sentences), level="word", max_tokens=60, hidden=True
-        )
-        control = load_model(encoder.name, random_init=0, device="cpu")
-        encoders = {edges.MAIN: encoder, "random": control}
-        self.tables = edges.edge_tables(encoders, source, self.treebank, GROUP, count=9, seed=0)
-        records = evenly_spaced_records(source, 9)
-        ablations = list(product([Cut(GROUP)], MODES))
-        self.shifts = edges.representation_shifts(encoder, ablations, records)
-        self.angles = angles_of(self.shifts)
-        sample = records[:: edges.CONTROL_STRIDE]
-        self.control_angles = angles_of(edges.representation_shifts(control, ablations, sample))
-
-    def ratio_row(self, model):
-        key = ["layers", "keys", "ways", "measure"]
-        table = rows_of_model(self.tables["edge_ratios"], model).set_index(key)
-        return table.loc[("2-3", "special", DROPPED_OVER_MATCHED, "sentence angle")]
-
-
-@pytest.fixture(scope="module")
-def edge_run(tiny_encoder):
-    return EdgeRun(tiny_encoder("bert"))
-
-
-def test_edge_tables_have_means_with_intervals(edge_run):
-    key = ["model", "layers", "keys", "queries", "change", "measure"]
-    table = edge_run.tables["edges"].set_index(key)
-    row = table.loc[("trained", "2-3", "special", "all", MASS_MATCHED, "sentence angle")]
-    angles = edge_run.angles[MODES.index(MASS_MATCHED)]
-    assert row["value"] == pytest.approx(angles.mean())
-    assert row["value_low"] < row["value"] < row["value_high"]
-    shares = edge_run.shifts.xs(MASS_MATCHED, axis=1, level="change").mean()
-    shares = shares.droplevel(["layers", "keys", "queries"])[edges.SHARES]
-    np.testing.assert_allclose(row[edges.SHARES].astype(float), shares)
-
-
-def test_edge_tables_have_all_modes_but_two_for_sep_in_single_layers(edge_run):
-    table = edge_run.tables["edges"].query("model == 'random' and measure == 'sentence angle'")
-    of_group = table.query("layers == '2-3' and queries == 'all'")
-    assert len(of_group) == 3 * len(MODES)
-    of_layer = table[table["layers"] == "1"].groupby("keys")["change"]
-    assert {keys: set(modes) for keys, modes in of_layer} == {
-        "cls": set(MODES),
-        "sep": {DROPPED, MASS_MATCHED},
-    }
-    of_all_layers = table.query("layers == '1-3'")
-    from_first = table.query("queries == 'first token'")
-    assert set(of_all_layers["keys"]) == set(from_first["keys"]) == {"cls"}
-    assert len(of_all_layers) == len(from_first) == len(MODES)
-
-
-def test_probe_losses_are_zero_for_cuts_above_the_middle_layer(tiny_encoder, edge_run):
-    encoder = tiny_encoder("bert")
-    ablations = [(Cut((1, 2)), REDISTRIBUTED)]
-    losses, totals = edges.probe_losses(encoder, ablations, edge_run.treebank)
-    assert losses.shape == (len(totals), 1)
-    assert (losses.to_numpy() == 0).all()  # the probe reads the output of the first layer
-
-
-def test_probe_losses_are_those_of_a_probe_that_reads_ablated_vectors(
-    tiny_encoder, edge_run, monkeypatch
-):
-    encoder = tiny_encoder("bert")
-    store = edge_run.treebank
-    seen = []
-
-    def keep_first_word(_probe, states):
-        """Keep the vector of the first word; all distances are the same."""
-        seen.append(states[0, 0].numpy())
-        return torch.zeros(1, states.shape[1], states.shape[1])
-
-    monkeypatch.setattr(edges.StructuralProbe, "squared_distances", keep_first_word)
-    monkeypatch.setattr(edges, "train", lambda *_: None)
-    cut = Cut((0,))
-    losses, _ = edges.probe_losses(encoder, [(cut, DROPPED)], store)
-    assert (losses.to_numpy() == 0).all()
-    record = next(record for record in store.records() if record["split"] == "dev")
-    with cut_edges(encoder.model.base_model, cut, key_token_ids(encoder), DROPPED):
-        states = hidden_states(encoder, record)[LAYERS // 2]
-    groups = np.array(model_inputs(encoder, record)["groups"])
-    positions = record["offset"] + np.arange(len(record["words"]))
-    words = np.array([states[groups == position].mean(axis=0) for position in positions])
-    expected = words[0] / edges.prepare(store).at_layer(LAYERS // 2).scale
-    assert any(np.allclose(vector, expected, atol=1e-4) for vector in seen)
-
-
-def test_edge_tables_have_outcomes_of_the_group_with_its_shares(edge_run):
-    table = edge_run.tables["edges"].query("model == 'trained' and layers == '2-3'")
-    by_measure = dict(list(table.groupby("measure")))
-    for measure, n_modes in {edges.OBJECTIVE: len(MODES), edges.PROBE: 2}.items():
-        rows = by_measure[measure].set_index(["keys", "change"])
-        assert len(rows) == 3 * n_modes
-        angles = by_measure[edges.ANGLE].query("queries == 'all'").set_index(["keys", "change"])
-        np.testing.assert_allclose(rows["share"], angles.loc[rows.index, "share"])
-
-
-def ratio_of(angles):
-    """Divide the mean angle under `DROPPED` by that under `MASS_MATCHED`."""
-    return angles[MODES.index(DROPPED)].mean() / angles[MODES.index(MASS_MATCHED)].mean()
-
-
-def test_edge_ratios_are_of_the_angles_of_each_model(edge_run):
-    assert edge_run.ratio_row("trained")["ratio"] == pytest.approx(
-        ratio_of(edge_run.angles), rel=1e-3
-    )
-    # These segments are in other batches here, and float32 rounds differently.
-    expected = ratio_of(edge_run.control_angles)
-    assert edge_run.ratio_row("random")["ratio"] == pytest.approx(expected, rel=1e-3)
-
-
-def test_fig15_draws_the_tables_of_a_run(edge_run):
-    table = edge_run.tables["edges"]
-    figure = plots.fig15_edges(table, {"cls": "[CLS]", "sep": "[SEP]"}, model="tiny")
-    rows = rows_of_model(table).query("keys == 'cls' and layers == '2-3' and queries == 'all'")
-    rows = rows[rows["measure"] == "sentence angle"].set_index("change")["value"]
-    widths = [bar.get_width() for bar in figure.axes[0].patches]
-    assert widths[:2] == [rows[DROPPED], rows[MASS_MATCHED]]
-    ratios = rows_of_model(edge_run.tables["edge_ratios"])
-    assert list(ratios.query(f"keys == 'sep' and ways == '{DROPPED_OVER_MATCHED}'")["layers"]) == [
-        "1", "2", "3", "2-3",
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("family", ["bert", "t5"])  # masked words; paragraphs that belong together
-def test_loss_increases_are_those_of_full_passes(tiny_encoder, family):
-    encoder = tiny_encoder(family)
-    records = records_of(encoder, 19)
-    batches = [records[:16], records[16:]]
-    increases = edges.loss_increases(encoder, [(Cut((1,)), MASS_MATCHED)], batches, 3)
-    (ablation,) = list_ablations(encoder, [(Cut((1,)), MASS_MATCHED)])
-    expected = []
-    for batch in batches:
-        before, _, _ = training_losses(encoder, batch, np.random.default_rng(3))
-        with ablation.context(encoder.model):
-            after, _, _ = training_losses(encoder, batch, np.random.default_rng(3))
-        expected.append(after - before)
-    expected = torch.cat(expected).detach().numpy()
-    np.testing.assert_allclose(increases.to_numpy()[:, 0], expected, rtol=1e-3, atol=1e-5)
-    assert np.abs(expected).max() > 1e-3
-
-
-def language_model(encoder, head):
-    """Load a decoder with its head, as an encoder with the objective of language models."""
-    model = head.from_pretrained(encoder.name, attn_implementation="eager").eval()
-    return replace(encoder, objective="next-token", model=model.requires_grad_(False))
+    records = list(source_of(encoder, 7).records())
+    values = edges.measure_ablations(encoder, ABLATIONS, records)
+    measured = values.xs(edges.OUTCOME, axis=1, level="measure").to_numpy()
+    before = last_states(encoder, records[3])
+    for number, (cut, mode) in enumerate(ABLATIONS):
+        with cut_edges(encoder.model.base_model, cut, key_token_ids(encoder), mode):
+            after = last_states(encoder, records[3])
+        angle = np.degrees(np.arccos(1 - cosine(before.mean(axis=0), after.mean(axis=0))))
+        assert measured[3, number] == pytest.approx(angle, rel=1e-3)
 
 
 @pytest.mark.parametrize(
     ("family", "head"), [("gpt2", hf.GPT2LMHeadModel), ("llama", hf.LlamaForCausalLM)]
 )
-def test_objective_of_a_decoder_is_its_next_token_loss(tiny_encoder, family, head):
-    encoder = language_model(tiny_encoder(family), head)
-    records = records_of(encoder, 3)
-    ablations = [(Cut((layer,), "first"), mode) for layer in range(LAYERS) for mode in MODES]
-    shifts = edges.representation_shifts(encoder, ablations, records)
-    increases = shifts.xs(edges.OBJECTIVE, axis=1, level="measure").to_numpy()
-    token_ids = key_token_ids(encoder)
-    for record, values in zip(records, increases, strict=True):
+def test_outcome_of_a_decoder_is_its_next_token_loss(tiny_encoder, family, head):
+    encoder = tiny_encoder(family)
+    model = head.from_pretrained(encoder.name, attn_implementation="eager").eval()
+    encoder = replace(encoder, objective="next-token", model=model.requires_grad_(False))
+    records = list(source_of(encoder, 3).records())
+    ablations = list(product([Cut((1,), "first")], MODES))
+    values = edges.measure_ablations(encoder, ablations, records)
+    increases = values.xs(edges.OUTCOME, axis=1, level="measure").to_numpy()
+    for record, measured in zip(records, increases, strict=True):
         ids = torch.tensor([encoder.tokenizer.convert_tokens_to_ids(record["tokens"])])
         with torch.no_grad():
             intact = encoder.model(ids, labels=ids).loss.double()
-            for (cut, mode), value in zip(ablations, values, strict=True):
-                with cut_edges(encoder.model, cut, token_ids, mode):
+            for (cut, mode), value in zip(ablations, measured, strict=True):
+                with cut_edges(encoder.model, cut, key_token_ids(encoder), mode):
                     ablated = encoder.model(ids, labels=ids).loss.double()
                 assert value == pytest.approx(float(ablated - intact), abs=2e-5)
     assert np.abs(increases).max() > 1e-2
 
 
-def test_edge_tables_of_a_decoder_have_the_loss_by_layer_and_over_all(tiny_encoder, edge_run):
-    encoder = language_model(tiny_encoder("gpt2"), hf.GPT2LMHeadModel)
-    source = extract(encoder, many_segments(12), max_tokens=60, stream=True)
-    sentences = [sentence_of(words, split) for words in SENTENCES for split in ("train", "dev")]
-    treebank = extract(encoder, corpus_of(sentences), level="word", max_tokens=60, hidden=True)
-    tables = edges.edge_tables({edges.MAIN: encoder}, source, treebank, GROUP, count=6, seed=0)
-    losses = tables["edges"].query("measure == 'objective' and keys == 'first'")
-    counts = losses.groupby(["layers", "queries"])["change"].nunique()
-    assert (counts == len(MODES)).all()
-    assert set(counts.index) == {
-        ("1", "all"), ("2", "all"), ("3", "all"), ("2-3", "all"), ("2-3", "first token"),
-        ("1-3", "all"),
-    }  # fmt: skip
-    assert (losses["value_df"] == 5).all()
-    assert set(tables["edge_orders"]["measure"]) == {edges.ANGLE, edges.OBJECTIVE}
+def outcomes(encoder):
+    """Measure every mode in the first layer of a planted model: its mean outcome."""
+    ablations = [(Cut((0,), "cls"), mode) for mode in MODES]
+    values = edges.measure_ablations(encoder, ablations, list(source_of(encoder, 4).records()))
+    table = edges.edge_table(encoder, values).set_index("change")
+    return table["value"]
 
 
-def test_batches_of_articles_have_different_articles():
-    articles = [f"article {number % 40}" for number in range(90)]
-    batches = edges.batches_of_articles(articles, 32)
-    assert [len(batch) for batch in batches] == [16, 16]
-    chosen = [articles[segment] for batch in batches for segment in batch]
-    assert len(set(chosen)) == 32
-    batches = edges.batches_of_articles(["a", "a", "b", "a", "b", "c"], 32)
-    assert batches == [[0, 2, 5], [1, 4]]  # the third segment of a is left out: it is alone
-    assert edges.batches_of_articles(["a", "a"], 32) == []
+def test_a_planted_constant_is_told_from_a_no_op(tmp_path):
+    """All queries give [CLS] the same weight: dropping it costs much, and a constant nothing."""
+    values = outcomes(load_planted(tmp_path, brings=1.0))
+    assert values[DROPPED] > 2
+    assert values[CONSTANT] < 0.01
 
 
-def rows_of_modes(layers, values, *, measure=edges.ANGLE, keys="cls", width=0.1):
-    """Make rows of edges.csv with intervals of a half-width, from the values of three modes."""
-    rows = []
-    for mode, value in zip((DROPPED, REDISTRIBUTED, MASS_MATCHED), values, strict=True):
-        key = ("trained", layers, keys, "all", mode, measure)
-        rows.append((*key, value, value - width, value + width, 30))
-    names = ["model", "layers", "keys", "queries", "change", "measure"]
-    return pd.DataFrame(rows, columns=[*names, "value", "value_low", "value_high", "value_df"])
+def test_a_planted_no_op_loses_nothing_by_dropping(tmp_path):
+    """The value vector of [CLS] is zero."""
+    values = outcomes(load_planted(tmp_path, brings=0.0))
+    assert values[DROPPED] < 0.01
+    assert values[REDISTRIBUTED] > 2
 
 
-def test_order_table_orders_modes():
-    encoder_edges = pd.concat(
-        [
-            rows_of_modes("1", (1, 9, 5)),
-            rows_of_modes("2", (1, 9, 5)),
-            rows_of_modes("3", (9, 1, 5)),
-            rows_of_modes("2-3", (1, 9, 5)),
-            rows_of_modes("1-3", (1, 5.01, 5)),
-        ]
+def test_a_sink_of_some_queries_only_is_no_constant(tmp_path):
+    values = outcomes(load_planted(tmp_path, brings=1.0, every_query=False))
+    assert values[CONSTANT] > 1
+
+
+def test_edge_tables_have_both_models_with_intervals_over_articles(tiny_encoder):
+    encoder = tiny_encoder("bert")
+    source = source_of(encoder, 12)
+    control = load_model(encoder.name, random_init=0, device="cpu")
+    encoders = {"trained": encoder, "random": control}
+    tables = edges.edge_tables(encoders, source, GROUP, count=9)
+    table = tables["edges"]
+    assert set(table["layers"]) == {"2-3", "1-3"}
+    for _, rows in table.groupby(["model", "layers", "keys"]):
+        assert tuple(rows["change"]) == MODES
+    records = evenly_spaced_records(source, 9)
+    values = edges.measure_ablations(
+        encoder, [(Cut(GROUP, "cls"), mode) for mode in MODES], records
     )
-    table = edges.order_table(encoder_edges)
-    orders = table.set_index("scope")
-    row = orders.loc["single layers"]
-    assert row["order"] == "dropped < mass-matched < redistributed"
-    assert (row["count"], row["of"]) == (2, 3)
-    assert orders.loc["layers together", "layers"] == "2-3"
-    assert orders.loc["all layers", "order"] == "dropped < mass-matched ~ redistributed"
+    means = values.xs(edges.OUTCOME, axis=1, level="measure").mean().to_numpy()
+    rows = rows_of_model(table).query("layers == '2-3' and keys == 'cls'")
+    np.testing.assert_allclose(rows["value"], means, rtol=1e-4)
+    np.testing.assert_allclose(rows["of_dropped"], means / means[0], rtol=1e-4)
+    assert (rows["value_low"] < rows["value"]).all() and (rows["value"] < rows["value_high"]).all()
+    assert (rows["value_df"] == 8).all()  # nine articles
 
 
-def test_order_table_compares_the_measures_of_a_scope():
-    decoder_edges = pd.concat(
-        [
-            rows_of_modes("1-2", (2, 3, 1), keys="first"),
-            rows_of_modes("1-2", (2, 1, 3), keys="first", measure=edges.OBJECTIVE),
-        ]
-    )
-    table = edges.order_table(decoder_edges)
-    assert table["order"].tolist() == [
-        "mass-matched < dropped < redistributed", "redistributed < dropped < mass-matched",
-    ]  # fmt: skip
-    assert table["agrees"].tolist() == [True, False]
+def test_the_next_sink_is_the_token_that_gets_most_without_the_first(tmp_path):
+    """The vector of "cat" has a quarter of the mark; "on" has two tokens."""
+    encoder = load_planted(tmp_path, next_sink="cat")
+    texts = ["on cat and dog on mat and dog sat", "on and cat dog on mat and dog sat"]
+    segments = [Segment(text, "mat", title=text) for text in (*texts, texts[0])]
+    records = extract(encoder, corpus_of(segments), max_tokens=60, stream=True).records()
+    table = edges.next_sink_table(encoder, list(records)).set_index("tokens")
+    assert table.loc["0", "intact"] > 0.7
+    assert table.loc["0", "redistributed"] == pytest.approx(0, abs=1e-6)
+    expected = {"0": 0, "1": 0, "2": 0, "3": 2 / 3, "sep": 0, "other": 1 / 3, edges.MOST: 1}
+    assert table["largest"].to_dict() == pytest.approx(expected)
+    assert table.loc["3", "common"] == "cat"
+    assert table.loc[edges.MOST, "redistributed"] > 3 * table.loc["3", "intact"]

@@ -1,46 +1,64 @@
-"""One text at several lengths: the measures are those of its whole maps."""
+"""Long texts at several lengths: the measures are those of their whole maps."""
 
 import numpy as np
 import pytest
 
 from beyond.papers.common.classifier import text_inputs
-from beyond.papers.sinks.lengths import COLUMNS, long_article, measures_by_length
+from beyond.papers.sinks import lengths
 from helpers.data.records import roles
 from helpers.data.visible import Visible, visible_mask
 from helpers.data.wikipedia import Article
 from helpers.errors import InputError
 from helpers.metrics import surface
-from helpers.metrics.heads import by_head
 from helpers.model.forward import forward
 
 PARAGRAPH = "The cat sat on the mat, and the dog watched it. "
-ARTICLE = Article("Cats", (3 * PARAGRAPH, 3 * PARAGRAPH))
+LONG = Article("Cats", (3 * PARAGRAPH, 3 * PARAGRAPH))
+OTHER = Article("Dogs", (6 * PARAGRAPH[4:],))
+SHORT = Article("Cat", (PARAGRAPH,))
+GROUP = (1, 2)
 
 
-@pytest.mark.parametrize("family", ["bert", "gpt2", "modernbert"])
-def test_measures_by_length_are_those_of_whole_maps(tiny_encoder, family, own_cache):
-    encoder = tiny_encoder(family)
-    table = measures_by_length(encoder, ARTICLE, (16, 40, 1000))  # it takes 64 tokens at most
-    assert sorted(set(table["tokens"])) == [16, 40]
-    (inputs,) = text_inputs(encoder, [("\n\n".join(ARTICLE.paragraphs),)], 40)
+def section_3(encoder, article, length):
+    """Compute the measures of a text from its whole maps."""
+    (inputs,) = text_inputs(encoder, [("\n\n".join(article.paragraphs),)], length)
     maps, _ = forward(encoder, [inputs])
     attention = np.concatenate([layer.numpy() for layer in maps])
     tokens = encoder.tokenizer.convert_ids_to_tokens(inputs["input_ids"])
-    visible = np.stack([visible_mask(Visible(**layer), 40) for layer in encoder.visible])
-    token_roles = roles(tokens, encoder.special_tokens)
-    expected = surface.section_3(attention, token_roles, visible)
-    rows = table[table["tokens"] == 40]
-    for name in COLUMNS:
-        np.testing.assert_allclose(by_head(rows, name), expected[name], rtol=0, atol=1e-5)
+    visible = np.stack([visible_mask(Visible(**layer), length) for layer in encoder.visible])
+    return surface.section_3(attention, roles(tokens, encoder.special_tokens), visible)
 
 
-def test_a_text_that_is_too_short_is_refused(encoder, own_cache):
+@pytest.mark.parametrize("family", ["bert", "gpt2", "modernbert"])
+def test_length_table_has_the_means_of_whole_maps(tiny_encoder, family, own_cache):
+    encoder = tiny_encoder(family)
+    texts = [LONG, OTHER, SHORT]
+    table = lengths.length_table(encoder, texts, GROUP, (16, 40, 1000))  # it takes 64 at most
+    rows = table.set_index(["tokens", "layer"])
+    assert set(table["tokens"]) == {16, 40}
+    assert rows.loc[(40, "all"), "texts"] == 2  # one text is shorter
+    by_text = [section_3(encoder, article, 40) for article in (LONG, OTHER)]
+    first = np.array([values["first"] for values in by_text])
+    assert rows.loc[(40, "all"), "first"] == pytest.approx(first.mean(), abs=1e-5)
+    assert rows.loc[(40, "2-3"), "first"] == pytest.approx(first[:, 1:].mean(), abs=1e-5)
+    assert rows.loc[(40, "2"), "first"] == pytest.approx(first[:, 1].mean(), abs=1e-5)
+    relative = [values["entropy"] / values["uniform"] for values in by_text]
+    assert rows.loc[(40, "all"), "relative_entropy"] == pytest.approx(np.mean(relative), abs=1e-5)
+    means = first.mean(axis=(1, 2))
+    width = 12.706 * np.abs(np.diff(means))[0] / 2  # Student's t of two texts
+    assert rows.loc[(40, "all"), "first_high"] == pytest.approx(means.mean() + width, rel=1e-3)
+
+
+def test_texts_that_are_too_short_are_refused(tiny_encoder, own_cache):
     with pytest.raises(InputError, match="fewer than 40 tokens"):
-        measures_by_length(encoder, Article("Cat", ("a cat",)), (40, 60))
+        lengths.length_table(tiny_encoder("bert"), [SHORT], (), (40, 60))
 
 
-def test_long_article_is_the_first_that_is_long_enough(tmp_path):
-    for name, times in {"a": 1, "b": 40, "c": 60}.items():
-        (tmp_path / f"{name}.txt").write_text(times * PARAGRAPH)
-    assert long_article(tmp_path, 40).title == "b.txt"
-    assert long_article(tmp_path, 4000).title == "c.txt"  # the longest
+def test_long_texts_are_the_longest_and_a_text_of_a_user_is_one(tmp_path):
+    for name in "abcdef":
+        (tmp_path / f"{name}.txt").write_text("abcdef".index(name) * PARAGRAPH + PARAGRAPH)
+    assert [text.title[0] for text in lengths.long_texts(tmp_path)] == list("fedcb")
+    path = tmp_path / "own.txt"
+    path.write_text(f"{PARAGRAPH}\n\n{PARAGRAPH}\n")
+    (text,) = lengths.whole_text(str(path))
+    assert len(text.paragraphs) == 2

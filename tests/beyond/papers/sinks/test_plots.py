@@ -1,22 +1,16 @@
 """Figures 14 to 20 draw the values of their tables."""
 
+from itertools import product
+
 import numpy as np
 import pandas as pd
 import pytest
 from plot_checks import LONG_NAME, check_figure, check_long_name, intervals
 
+from beyond.papers.common.edge_cuts import MODES
 from beyond.papers.sinks import plots
-from beyond.papers.sinks.transplant import CHANGES, INTACT, SINK, TARGET_TOKEN
-from helpers.metrics.heads import head_rows
+from beyond.papers.sinks.causes import BOTH, KEYS, MOVED, NONE, OTHER, SINK, TOKENS, VECTORS
 from helpers.plots.style import title_of
-
-SPECIAL_TOKENS = {"cls": "<s>", "sep": "</s>"}
-
-
-def random_head_table(columns, *, scale=1.0):
-    """Make a table of 3 layers of 5 heads with random values."""
-    rng = np.random.default_rng(0)
-    return head_rows(3, 5, **{name: scale * rng.random((3, 5)) for name in columns})
 
 
 def line_of(axes, label):
@@ -24,130 +18,89 @@ def line_of(axes, label):
     return line.get_ydata()
 
 
-def sink_causes():
-    columns = ["cls", "cls_without_largest", "cls_without_second", "constant", "content"]
-    values = np.arange(15.0).reshape(3, 5)
-    return pd.DataFrame(values, columns=columns).assign(layer=[1, 2, 3], position=-1.0)
+def with_bounds(table, column, *, width=0.01, df=17):
+    bounds = {"low": table[column] - width, "high": table[column] + width, "df": df}
+    return table.assign(**{f"{column}_{name}": values for name, values in bounds.items()})
 
 
-def test_fig14_draws_shares_and_parts_of_the_lead():
-    causes = sink_causes()
-    figure = plots.fig14_sinks(causes, "<s>", model="tiny")
-    of_shares, of_mean, of_deviations = figure.axes
-    np.testing.assert_allclose(line_of(of_shares, "intact"), causes["cls"])
-    largest = line_of(of_shares, "largest dimension set to its mean")
-    np.testing.assert_allclose(largest, causes["cls_without_largest"])
-    np.testing.assert_allclose(line_of(of_mean, "intact"), causes["constant"])
-    np.testing.assert_allclose(line_of(of_deviations, "by position"), -1)
-    assert of_deviations.get_ylim()[0] < -1  # a negative value is inside the panel
-    assert "<s>" in of_shares.get_title("left")
-    assert "600%" in title_of(figure) and "500%" in title_of(figure)
-
-
-def edges(measure, keys):
-    """Make edges.csv of layers 2 and 3: costs from 1 on, by token, model and change."""
+def cause_table(sites=(VECTORS, KEYS)):
     rows = []
-    for role in ("special", *keys):
-        for model in ("trained", "random"):
-            for change in ("dropped", "mass-matched", "redistributed"):
-                for layers in ["2-3"] if role == "special" else ["2", "2-3"]:
-                    rows.append((model, layers, role, change, measure, len(rows) + 1.0))
-    table = pd.DataFrame(rows, columns=["model", "layers", "keys", "change", "measure", "value"])
-    low_and_high = {"value_low": table["value"] - 1, "value_high": table["value"] + 1}
-    return table.assign(**low_and_high, value_df=17, queries="all")
+    for site in sites:
+        for (dimensions, change), token in product(plots.CHANGES, TOKENS):
+            where = NONE if dimensions == NONE else site
+            rows.append((3, where, dimensions, change, token, 0.01 * len(rows)))
+    names = ["layer", "site", "dimensions", "change", "token", "share"]
+    table = pd.DataFrame(rows, columns=names).drop_duplicates(names[:-1])
+    return with_bounds(table.assign(model="trained"), "share")
+
+
+@pytest.mark.parametrize("sites", [(VECTORS, KEYS), (KEYS,)])
+def test_fig14_draws_the_shares_of_both_tokens_at_each_site(sites):
+    table = cause_table(sites)
+    figure = plots.fig14_causes(table, "<s>", model=LONG_NAME)
+    assert len(figure.axes) == len(sites)
+    for axes, site in zip(figure.axes, sites, strict=True):
+        rows = table[table["site"].isin([NONE, site])]
+        for token, label in ((SINK, "the sink"), (OTHER, "other token")):
+            expected = rows[rows["token"] == token].set_index(["dimensions", "change"])["share"]
+            (line,) = [line for line in axes.lines if line.get_label() == label]
+            np.testing.assert_allclose(line.get_xdata(), expected.reindex(list(plots.CHANGES)))
+    by_change = table[table["site"] == sites[0]].set_index(["dimensions", "change", "token"])
+    assert f"{by_change.loc[(BOTH, MOVED, OTHER), 'share']:.0%} of the attention" in title_of(
+        figure
+    )
+    check_long_name(figure)
+    check_figure(figure)
+
+
+def edges(measure, role, df=17):
+    """Make edges.csv: costs from 1 on, by layers, model and change."""
+    rows = []
+    for layers, model, change in product(("2-3", "1-3"), ("trained", "random"), MODES):
+        rows.append((model, layers, role, change, measure, len(rows) + 1.0))
+    names = ["model", "layers", "keys", "change", "measure", "value"]
+    return with_bounds(pd.DataFrame(rows, columns=names), "value", width=1, df=df)
 
 
 @pytest.mark.parametrize(
-    ("measure", "tokens", "keys"),
-    [
-        ("sentence angle", SPECIAL_TOKENS, ("cls", "sep")),
-        ("objective", {"cls": None, "sep": None}, ("first",)),
-    ],
-    ids=["encoder", "decoder"],
+    ("measure", "role", "unit"), [("sentence angle", "cls", "1°"), ("loss", "first", "1 nats")]
 )
-def test_fig15_draws_the_costs_of_each_token_and_of_random_weights(measure, tokens, keys):
-    table = edges(measure, keys)
-    other = {"sentence angle": "objective", "objective": "sentence angle"}[measure]
-    table = pd.concat([table.assign(measure=other, value=99.0), table], ignore_index=True)
-    figure = plots.fig15_edges(table, tokens, model="tiny")
-    check_figure(figure)
-    for axes, role in zip(figure.axes, keys, strict=True):
-        drawn = table[(table["layers"] == "2-3") & (table["keys"] == role)]
-        expected = drawn.loc[drawn["measure"] == measure, "value"].tolist()
-        assert [bar.get_width() for bar in axes.patches] == expected
-        assert intervals(axes) == [(value - 1, value + 1) for value in expected]
-        assert (tokens.get(role) or "the first token") in axes.get_title("left")
-
-
-def test_fig15_draws_no_interval_of_few_articles():
-    figure = plots.fig15_edges(
-        edges("objective", ["first"]).assign(value_df=1), {"cls": None}, model="tiny"
-    )
-    assert not intervals(figure.axes[0])
-
-
-def test_fig15_of_single_layers_says_that_none_are_cut_together():
-    table = edges("objective", ["first"]).query("keys != 'special'")
-    figure = plots.fig15_edges(table, {"cls": None}, model="tiny")
-    assert not figure.axes
+def test_fig15_draws_the_costs_of_each_change_and_of_random_weights(measure, role, unit):
+    table = edges(measure, role)
+    of_sep = table.assign(keys="sep", value=99.0)
+    figure = plots.fig15_edges(pd.concat([of_sep, table]), "<s>", model="tiny")
+    for axes, layers in zip(figure.axes, ("2-3", "1-3"), strict=True):
+        for model, label in (("trained", "trained"), ("random", "random weights")):
+            rows = table[(table["layers"] == layers) & (table["model"] == model)]
+            (line,) = [line for line in axes.lines if line.get_label() == label]
+            assert line.get_xdata().tolist() == rows["value"].tolist()
+        values = table.loc[table["layers"] == layers, "value"]
+        assert sorted(intervals(axes)) == [(value - 1, value + 1) for value in values]
+    assert unit in title_of(figure)
     check_figure(figure)
 
 
-def transplants():
-    """Make a table like sink_transplant.csv."""
+def test_fig17_draws_both_maps():
+    maps = np.random.default_rng(0).dirichlet(np.ones(4), size=(2, 4))
+    figure = plots.fig17_before_after(*maps, ["<s>", "a", "cat", "."], "a title", model=LONG_NAME)
+    for axes, weights in zip(figure.axes, maps, strict=True):
+        np.testing.assert_array_equal(axes.images[0].get_array(), weights)
+    check_long_name(figure)
+    check_figure(figure)
+
+
+def test_fig20_draws_means_by_length():
     rows = []
-    for number, change in enumerate([INTACT, *CHANGES]):
-        for token, size in ((SINK, 0.01), (TARGET_TOKEN, 0.02)):
-            for layer in ("2", "3", "all"):
-                rows.append((99, 2, change, token, layer, size * (number + 1)))
-    names = ["dimension", "before", "change", "token", "layer", "share"]
-    shares = pd.DataFrame(rows, columns=names)
-    return shares.assign(share_low=shares["share"] - 0.01, share_high=shares["share"] + 0.01)
-
-
-@pytest.mark.parametrize("hero", ["moved", "moved: second dimension"])
-def test_fig17_draws_the_dimension_that_moves_more(hero):
-    shares = transplants()
-    is_hero = (shares["change"] == hero) & (shares["token"] == TARGET_TOKEN)
-    shares.loc[is_hero, "share"] = 0.77
-    figure = plots.fig17_transplant(shares, "<s>", model="tiny")
-    (axes,) = figure.axes
-    np.testing.assert_allclose(line_of(axes, "<s>, intact"), [0.01, 0.01])
-    ablated = CHANGES.index(hero.replace("moved", "ablated"))
-    np.testing.assert_allclose(line_of(axes, "<s> without it"), 0.01 * (ablated + 2))
-    np.testing.assert_allclose(line_of(axes, "token 20 with it"), 0.77)
-    assert "77%" in title_of(figure)
-
-
-def length_tables():
-    """Make a table like sink_lengths.csv for each of two lengths."""
-    columns = ("first", "entropy", "uniform", "previous")
-    tables = {length: random_head_table(columns).assign(tokens=length) for length in (64, 2048)}
-    tables[2048]["first"] = 0.25
-    return tables
-
-
-def test_fig20_draws_means_by_length_and_each_head():
-    tables = length_tables()
-    measures = pd.concat(tables.values(), ignore_index=True)
-    figure = plots.fig20_lengths(measures, "<s>", model="tiny")
-    shares, entropies, neighbours = figure.axes
-    means = tables[64].groupby("layer").mean()
-    np.testing.assert_allclose(line_of(shares, "64 tokens"), means["first"])
-    np.testing.assert_allclose(line_of(shares, "2,048 tokens"), 0.25)
-    relative = means["entropy"] / means["uniform"]
-    np.testing.assert_allclose(line_of(entropies, "64 tokens"), relative)
-    points = neighbours.collections[0].get_offsets()
-    np.testing.assert_allclose(points[:, 0], tables[64]["previous"])
-    assert "and 25% in 2,048" in title_of(figure)
-
-
-def test_a_long_name_of_a_model_stays_on_the_page():
-    measures = pd.concat(length_tables().values(), ignore_index=True)
-    for figure in (
-        plots.fig14_sinks(sink_causes(), "<s>", model=LONG_NAME),
-        plots.fig17_transplant(transplants(), "<s>", model=LONG_NAME),
-        plots.fig20_lengths(measures, "<s>", model=LONG_NAME),
-    ):
-        check_long_name(figure)
-        check_figure(figure)
+    for length, layer in product((64, 2048), ("1", "2", "3", "2-3", "all")):
+        rows.append((length, layer, 5, len(rows) / 20, len(rows) / 30))
+    names = ["tokens", "layer", "texts", "first", "relative_entropy"]
+    table = pd.DataFrame(rows, columns=names)
+    table = with_bounds(with_bounds(table, "first"), "relative_entropy")
+    figure = plots.fig20_lengths(table, "<s>", model=LONG_NAME)
+    shares, entropies = figure.axes
+    np.testing.assert_allclose(line_of(shares, "64 tokens"), [0, 0.05, 0.1])
+    np.testing.assert_allclose(line_of(entropies, "2,048 tokens"), np.array([5, 6, 7]) / 30)
+    assert "20% of the attention in 64" in title_of(figure)
+    assert "and 45% in 2,048" in title_of(figure)
+    check_long_name(figure)
+    check_figure(figure)
