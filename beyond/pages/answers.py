@@ -138,8 +138,6 @@ def sink_edges(tables: Tables, model: str = "trained") -> pd.DataFrame:
         One row, the measure ("sentence angle" or "loss"), with a column for each change.
     """
     edges = rows_of(tables, "edges", model)
-    if edges.empty:
-        return edges
     edges = edges[edges["keys"].isin(["cls", "first"])]
     in_sink = edges[edges["layers"] == edges["layers"].iloc[0]]
     return in_sink.pivot_table("value", "measure", "change")
@@ -148,8 +146,6 @@ def sink_edges(tables: Tables, model: str = "trained") -> pd.DataFrame:
 def _without_the_sink(tables: Tables) -> str:
     """Describe what is lost if the attention to the first token is dropped, or made constant."""
     changes = sink_edges(tables)
-    if "constant" not in changes:
-        return ""
     measure, unit = ("turns the sentence vector by", " degrees")
     if "loss" in changes.index:
         measure, unit = ("raises the loss by", " nats")
@@ -183,8 +179,6 @@ def _accuracy_and_effect(tables: Tables) -> str:
     correlations = rows_of(tables, "head_edge_correlations")
     measure = "turns" if "turns" in set(correlations["measure"]) else "next token, size"
     rows = correlations[correlations["measure"] == measure].set_index("predictor")["correlation"]
-    if not {"margin", "margin at equal attention"} <= set(rows.index):
-        return ""
     return (
         "If the edges of a relation have the same weight in every head, what they change and how "
         f"well the head finds the relation correlate by {rows['margin at equal attention']:.2f}; "
