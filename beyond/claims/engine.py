@@ -40,7 +40,8 @@ CONTROL_COLUMNS = {
 COLUMNS = (
     "id", "section", "claim", "reason", "paper_value", "value", "value_low", "value_high",
     "threshold", "p_adjusted", "verdict", "control", "entropy_matched_control",
-    "reordered_control", "shuffled_control", "larger_than_in_controls", "how_measured", "unit", "threshold_source",
+    "reordered_control", "shuffled_control", "larger_than_in_controls", "how_measured", "unit",
+    "threshold_source",
 )  # fmt: skip
 UNSEEN = "could not have been seen here"
 ROUNDING = 1e-6  # of numbers in tables, so that two thirds do not pass two thirds
