@@ -7,7 +7,7 @@ import pytest
 from notebook_tools import executed
 
 ROOT = Path(__file__).resolve().parent.parent
-NUMBERS = ("07", "08", "09", "11", "12", "01", "02", "03", "05", "06")  # 08 uses the models of 07
+NUMBERS = ("07", "08", "09", "11", "01", "02", "03", "05", "06")  # 08 uses the models of 07
 
 
 @pytest.mark.default_model

@@ -365,7 +365,7 @@ def correlation_rows(
     attention; the margin correlates with the effect at equal attention and per unit of it.
     """
     mean_attention = sample.means(attention)
-    per_unit = effects / mean_attention[sample.owner]
+    per_unit = np.nan_to_num(divide(effects, mean_attention[sample.owner]))
     pairs = {  # score, values, scores held constant
         MARGIN: (sample.margins, effects, ()),
         ATTENTION: (mean_attention, effects, ()),
