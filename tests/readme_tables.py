@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from beyond.claims.display import claims_in_words
 from beyond.pages.answers import answers
 from beyond.pages.run_folder import Run, open_run, rows_of
 from helpers.metrics.coreference import HELD_OUT
@@ -25,6 +26,11 @@ from helpers.metrics.reference import (
 ROOT = Path(__file__).resolve().parent.parent
 RUNS = {"MPNet": "mpnet", "MiniLM": "minilm", "SmolLM2": "smollm2"}
 PAGES = ("README.md", "figures/README.md")
+OUTCOMES = {
+    "supported": "replicated", "not supported": "failed", "inconclusive": "open",
+    "not measured": "untestable",
+}  # fmt: skip
+FIRST_LATER_SECTION = 7
 # The sentence of a report that stands on the front page: where attention goes, which relation a
 # head finds, what all heads find.
 SENTENCES = {"MiniLM": 0, "MPNet": 2, "SmolLM2": 1}
@@ -39,7 +45,6 @@ RELATIONS = {
     "possessors": "poss",
     "subjects": "nsubj",
 }
-VERDICTS = ("supported", "not supported", "inconclusive", "not measured")
 POSITIONAL = "4 / 5 of 144"  # heads of the paper, section 3.1
 WITH_TAGS = "(knows the parts of speech)"
 
@@ -71,7 +76,7 @@ def blocks(figures: Path) -> dict[str, str]:
         "section 4": _markdown(section_4(runs)),
         "section 5": _markdown(table_3(runs)),
         "section 6": _markdown(section_6(runs)),
-        "claims": _markdown(counted_verdicts(runs)),
+        "claims": _markdown(paper_claims(runs)),
     }
 
 
@@ -237,17 +242,22 @@ def _peak(table: pd.DataFrame, column: str, style: str = "{:.0%}") -> str:
     return f"{peak} (layer{'s' if len(numbers) > 1 else ''} {', '.join(numbers)})"
 
 
-def counted_verdicts(runs: Mapping[str, Run]) -> pd.DataFrame:
-    """Count the verdicts on the claims of each section of the paper."""
-    columns = {}
+def paper_claims(runs: Mapping[str, Run]) -> pd.DataFrame:
+    """List the claims on the paper: what it says, and whether each model replicates it."""
+    columns: dict[str, dict[str, str]] = {"paper": {}}
     for label, run in runs.items():
-        claims = run.tables["claims"]
-        counts = claims.groupby("section")["verdict"].value_counts().unstack(fill_value=0)
-        columns[label] = (
-            counts.reindex(columns=VERDICTS, fill_value=0).astype(str).agg(" / ".join, axis=1)
-        )
-    table = pd.DataFrame(columns)
-    return table.set_axis([f"section {section:g}" for section in table.index])
+        table = run.tables["claims"]
+        table = table[table["section"] < FIRST_LATER_SECTION]
+        columns[label] = {}
+        for row, words in zip(
+            table.itertuples(), claims_in_words(table).itertuples(index=False), strict=True
+        ):
+            claim = f"{row.section:g} {words.claim}"
+            columns["paper"].setdefault(claim, words.paper)
+            number = words[2].partition(" (")[0]
+            columns[label][claim] = f"{OUTCOMES[words.verdict]}, {number}" if number else ""
+    claims = sorted(columns["paper"], key=lambda claim: float(claim.partition(" ")[0]))
+    return pd.DataFrame(columns, index=claims)
 
 
 def _markdown(table: pd.DataFrame) -> str:
