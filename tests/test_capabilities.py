@@ -194,7 +194,9 @@ LENGTHS = ("", " on the mat", " on the mat, and the old dog of the house watched
 
 def save_family(folder, names, vocabulary, sizes):
     torch.manual_seed(0)
-    model, tokenizer = zoo.model_of(names, vocabulary, **sizes)()
+    model_class, config_class = (getattr(hf, name) for name in names.split())
+    tokenizer = vocabulary()
+    model = model_class(config_class(vocab_size=len(tokenizer), **sizes))
     return tiny_models.save(folder, tiny_models.spread(model, factor=6.0), tokenizer)
 
 

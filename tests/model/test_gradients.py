@@ -282,7 +282,7 @@ def test_loss_of_a_large_vocabulary_has_six_digits(tiny_encoder, segments, monke
     widened = torch.nn.Linear(head.in_features, 50_000, bias=False)
     with torch.no_grad():
         widened.weight.normal_(generator=generator)
-    monkeypatch.setattr(encoder.model, "lm_head", widened)
+    monkeypatch.setitem(encoder.model._modules, "lm_head", widened)
     losses, _, _ = training_losses(encoder, records, np.random.default_rng(0))
     for record, loss in zip(records, losses, strict=True):
         ids = torch.tensor([encoder.tokenizer.convert_tokens_to_ids(record["tokens"])])
