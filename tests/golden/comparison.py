@@ -7,7 +7,8 @@ from golden.runs import FOLDER
 # Relative to the largest value of the column: one rounding of float16, in which maps are stored.
 # Between instruction sets most columns differ by 1e-5, differences of averages by 2e-4.
 RELATIVE = 5e-4
-RELATIVE_OF = {"probe_heads": 0.02}  # weights of a probe, which is trained until it changes little
+# Weights of a probe, which is trained until it changes little; bounds of ratios of small effects.
+RELATIVE_OF = {"probe_heads": 0.02, "head_edge_ratios": 0.01}
 DIGITS = 6
 # Whole numbers, and numbers of a grid, that name a row.
 KEYS = ("layer", "head", "distance", "dose", "rank", "tokens")
