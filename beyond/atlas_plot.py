@@ -92,29 +92,29 @@ def atlas(table: pd.DataFrame, *, model: str, column: bool = False) -> Figure:
     texts = {head.Index: tile_texts(head, tile, names=not column) for head in table.itertuples()}
     size = min(_largest_type(lines, tile) for lines in texts.values())
     for head in table.itertuples():
-        place = layers.index(head.layer) + 1
-        _draw_tile(axes, head, place)
+        row = layers.index(head.layer) + 1
+        _draw_tile(axes, head, row)
         axes.text(
-            head.head, place - BAR / 2, "\n".join(texts[head.Index]), ha="center", va="center",
+            head.head, row - BAR / 2, "\n".join(texts[head.Index]), ha="center", va="center",
             fontsize=size, color=INK, linespacing=1.1,
         )  # fmt: skip
     _draw_legend(figure, table, ncols=3 if column else 6)
     return figure
 
 
-def _draw_tile(axes: Axes, head: Any, place: int) -> None:
+def _draw_tile(axes: Axes, head: Any, row: int) -> None:
     """Draw the background of a tile, and its bar."""
-    left = head.head - 0.48
-    fill = Rectangle((left, place - 0.48), 0.96, 0.96, facecolor=COLORS[head.kind], label="tile")
+    x = head.head - 0.48
+    fill = Rectangle((x, row - 0.48), 0.96, 0.96, facecolor=COLORS[head.kind], label="tile")
     if head.kind == BROAD_HEAD:
         fill.set(hatch="....", edgecolor="#D0D0D0", linewidth=0)
     axes.add_patch(fill)
     for name, share in attention_parts(head._asdict()).items():
         color = BAR_COLORS.get(name, "#E0E0E0")
         axes.add_patch(
-            Rectangle((left, place + 0.48 - BAR), 0.96 * share, BAR, facecolor=color, linewidth=0)
+            Rectangle((x, row + 0.48 - BAR), 0.96 * share, BAR, facecolor=color, linewidth=0)
         )
-        left += 0.96 * share
+        x += 0.96 * share
 
 
 def attention_parts(head: Mapping[Any, Any]) -> dict[str, float]:
@@ -134,17 +134,17 @@ def attention_parts(head: Mapping[Any, Any]) -> dict[str, float]:
     value = {name: number if number > 0 else 0.0 for name, number in head.items()
              if isinstance(number, float | int)}  # fmt: skip
     special = value.get("cls", 0.0) + value.get("sep", 0.0)
-    wanted = {
+    shares = {
         "special tokens": max(special, value.get("first", 0.0)),
         "punctuation": value.get("punctuation", 0.0),
         "previous and next": value.get("previous", 0.0) + value.get("next", 0.0),
         "rest": 1.0,
     }
     parts = {}
-    left = 1.0
-    for name, share in wanted.items():
-        parts[name] = min(share, left)
-        left -= parts[name]
+    remaining = 1.0
+    for name, share in shares.items():
+        parts[name] = min(share, remaining)
+        remaining -= parts[name]
     return parts
 
 

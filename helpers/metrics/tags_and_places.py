@@ -1,4 +1,4 @@
-"""What an attention head adds to what tags and places say (section 4.2, beyond the paper).
+"""The gain of an attention head over what tags and places say (section 4.2, beyond the paper).
 
 A head does not know parts of speech; a rule may.  So that both are asked the same question, the
 rule gives every other word of the sentence a probability of being the parent, and the head's
@@ -147,8 +147,8 @@ def is_best_right(
 
     Of equals the nearest is chosen, and of two as near the one before.
     """
-    others = np.arange(links.gold.shape[1])
-    by_distance = np.abs(others - links.word[:, None]).argsort(axis=1, kind="stable")
+    positions = np.arange(links.gold.shape[1])
+    by_distance = np.abs(positions - links.word[:, None]).argsort(axis=1, kind="stable")
     rows = np.arange(len(links.word))
     sorted_scores = np.where(allowed, scores, -np.inf)[..., rows[:, None], by_distance]
     best = by_distance[rows, sorted_scores.argmax(axis=-1)]
@@ -251,7 +251,7 @@ def _answer(
     visible = example.visible_keys[:, words, words]
     classes, sides = rules.loc[links.relation].to_numpy().T
     tags = np.array(tags_of(example), dtype=object)
-    of_class = tags == classes[:, None]
+    is_of_class = tags == classes[:, None]
     is_other = np.arange(len(tags)) != links.word[:, None]
     log_p = parent_rule.log_probabilities(example, links)
     by_name = defaultdict(list)
@@ -260,7 +260,7 @@ def _answer(
         log_weights = np.log(by_dependent(maps, direction)[:, :, links.query] + FLOOR)
         allowed = seen & is_other
         picked = picked_words(
-            maps, links.query, direction=direction, candidates=of_class, visible=visible[:, None]
+            maps, links.query, direction=direction, candidates=is_of_class, visible=visible[:, None]
         )
         by_name["counts"].append(np.any(seen & links.gold, axis=-1))
         by_name["rule"].append(is_best_right(np.broadcast_to(log_p, seen.shape), allowed, links))
@@ -383,9 +383,9 @@ def class_heads(answers: Additions) -> pd.DataFrame:
     low, _ = bootstrap_intervals(among - near, total)  # [relation, direction, layer, head]
     low = np.nan_to_num(low, nan=-np.inf).reshape(-1, len(rows))
     best = low.argmax(axis=0)
-    of_dev = by_split["dev"]  # [article, relation, direction, layer, head, 3]
-    of_dev = of_dev.reshape(len(of_dev), -1, len(rows), 3)[:, best, np.arange(len(rows))]
-    among, near, total = np.moveaxis(of_dev, -1, 0)  # each [article, head]
+    dev_sums = by_split["dev"]  # [article, relation, direction, layer, head, 3]
+    dev_sums = dev_sums.reshape(len(dev_sums), -1, len(rows), 3)[:, best, np.arange(len(rows))]
+    among, near, total = np.moveaxis(dev_sums, -1, 0)  # each [article, head]
     percents = [100 * divide(right.sum(axis=0), total.sum(axis=0)) for right in (among, near)]
     bounds = bootstrap_intervals(100 * (among - near), total)
     names = [relations[index] for index in best // len(DIRECTIONS)]
@@ -462,5 +462,5 @@ def addition_table(answers: Additions) -> pd.DataFrame:
     added = gain_table(answers, answers.rule, answers.with_head, "rule", "added")
     nearest = answers.nearest[:, None, None]
     among = gain_table(answers, nearest, answers.among, "nearest", "lead").drop(columns="count")
-    of_class = {"head": "class_head", "direction": "class_direction", "with_head": "among"}
-    return added.merge(among.rename(columns=of_class), on="relation")
+    new_names = {"head": "class_head", "direction": "class_direction", "with_head": "among"}
+    return added.merge(among.rename(columns=new_names), on="relation")

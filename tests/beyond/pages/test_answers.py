@@ -35,7 +35,7 @@ def test_answers_of_a_model_without_special_tokens_and_of_no_table():
 
 def test_answers_has_the_relation_with_the_largest_margin_and_both_rules():
     columns = {
-        "relation": ["det", "dobj", "punct"],  # punct is no relation of the paper's Table 1
+        "relation": ["det", "dobj", "punct"],  # not in the paper's Table 1: punct
         "head": ["3-9", "3-1", "1-1"],
         "dev_accuracy": [74.0, 73.0, 99.0],
         "baseline": [49.0, 40.0, 10.0],
