@@ -62,8 +62,8 @@ def header(run: Run) -> str:
     if run.settings.get("lens") == "norm":
         notes.insert(1, "Weights are norms of the vectors that they move.")
     title = f"<h1>What does {name} look at?</h1>"
-    shown = "".join(f'<p class="answer">{text(sentence)}</p>' for sentence in sentences)
-    return f'<header>{title}{shown}<p class="small">{text(" ".join(notes))}</p></header>'
+    paragraphs = "".join(f'<p class="answer">{text(sentence)}</p>' for sentence in sentences)
+    return f'<header>{title}{paragraphs}<p class="small">{text(" ".join(notes))}</p></header>'
 
 
 def contents(sections: Mapping[str, str]) -> str:
@@ -93,10 +93,10 @@ def atlas(run: Run) -> str:
 def _tile(head: Mapping[Any, Any]) -> str:
     label = f"{head['layer']}-{head['head']}"
     name = "" if head["kind"] == MIXED else f"<span>{text(head['name'])}</span>"
-    shown = {"data-head": label, "title": f"{label}: {head['name']} {head['number']}"}
+    values = {"data-head": label, "title": f"{label}: {head['name']} {head['number']}"}
     if head["kind"] == "relation":
-        shown |= {"data-relation": head["relation"], "data-direction": head["direction"]}
-    attributes = " ".join(f'{key}="{text(value)}"' for key, value in shown.items())
+        values |= {"data-relation": head["relation"], "data-direction": head["direction"]}
+    attributes = " ".join(f'{key}="{text(value)}"' for key, value in values.items())
     return (
         f'<button type="button" class="tile" style="--kind: {COLORS[head["kind"]]}" {attributes}>'
         f"<b>{label}</b>{name}<small>{text(head['number'])}</small></button>"
@@ -267,14 +267,14 @@ def _short(number: float) -> str:
 def description(run: Run) -> str:
     """Write what was run: model, settings that count, corpora, and code."""
     record = run.record
-    facts = {"run": run.name, **record.get("corpora", {})}
+    entries = {"run": run.name, **record.get("corpora", {})}
     for name in SHOWN_SETTINGS:
         if run.settings.get(name) not in (None, ""):
-            facts[name] = run.settings[name]
-    facts |= {"commit": record.get("commit"), **record.get("versions", {})}
+            entries[name] = run.settings[name]
+    entries |= {"commit": record.get("commit"), **record.get("versions", {})}
     rows = [
-        f"<div><dt>{text(name.replace('_', ' '))}</dt><dd>{text(fact)}</dd></div>"
-        for name, fact in facts.items()
+        f"<div><dt>{text(name.replace('_', ' '))}</dt><dd>{text(entry)}</dd></div>"
+        for name, entry in entries.items()
     ]
     return f'<section id="run"><h2>The run</h2><dl>{"".join(rows)}</dl></section>'
 

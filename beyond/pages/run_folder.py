@@ -33,9 +33,9 @@ class Run:
     @property
     def settings(self) -> dict[str, Any]:
         """The recorded settings, without those that this version does not have."""
-        known = {field.name for field in fields(Settings)}
+        names = {field.name for field in fields(Settings)}
         recorded = self.record.get("settings", {})
-        return {name: value for name, value in recorded.items() if name in known}
+        return {name: value for name, value in recorded.items() if name in names}
 
 
 def open_run(folder: str | Path) -> Run:

@@ -271,20 +271,20 @@ def relation_cases(
     cases: list[EdgeCase] = []
     owner: list[int] = []
     for relation in counts.of_split("train").frequent(1)[1:]:  # without "All"
-        of_relation = head_margins(counts, relation)
-        if np.isnan(of_relation).all(axis=(1, 2)).all():
+        relation_margins = head_margins(counts, relation)
+        if np.isnan(relation_margins).all(axis=(1, 2)).all():
             continue  # no word of the relation can be seen
-        number = int(np.nanargmax(np.nan_to_num(of_relation, nan=-np.inf).max(axis=(1, 2))))
-        found = [case for case in edges_of(relation, DIRECTIONS[number]) if case is not None]
+        number = int(np.nanargmax(np.nan_to_num(relation_margins, nan=-np.inf).max(axis=(1, 2))))
+        edges = [case for case in edges_of(relation, DIRECTIONS[number]) if case is not None]
         is_full = sizes.relations is not None and len(relations) >= sizes.relations
-        if len(found) < sizes.minimum or is_full or np.isnan(of_relation[number]).any():
+        if len(edges) < sizes.minimum or is_full or np.isnan(relation_margins[number]).any():
             continue
-        chosen = evenly_spaced(found, n_edges)
+        chosen = evenly_spaced(edges, n_edges)
         owner += [len(relations)] * len(chosen)
         cases += chosen
         relations.append(relation)
         directions.append(DIRECTIONS[number])
-        margins.append(of_relation[number].ravel())
+        margins.append(relation_margins[number].ravel())
     if len(relations) < 2:
         raise InputError(
             f"fewer than two relations have {sizes.minimum} edges in dev sentences that the model "
@@ -422,9 +422,9 @@ def ratio_rows(
     def over_other_words(values: ResampledScores) -> ResampledRelations:
         return np.log(values[..., 0]) - np.log(values[..., 1])
 
-    others = yardstick_effects(encoder, sample, measure, best)
+    yardstick = yardstick_effects(encoder, sample, measure, best)
     ratios = {
-        OTHER_WORDS: (others, over_other_words),
+        OTHER_WORDS: (yardstick, over_other_words),
         MATCHED_HEADS: (effects, over_matched_heads),
         SPREAD: (equal, spread),
     }

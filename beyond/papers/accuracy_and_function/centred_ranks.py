@@ -176,11 +176,11 @@ def estimate_correlation(
     resampled = resampled_ratios(values, totals[:, :, None])
     effects = np.where(np.isnan(resampled), effect, resampled)
     heads = np.random.default_rng(seed).integers(n_heads, size=(RESAMPLES, n_heads))
-    of_resamples = [
+    resampled_scores = [
         np.moveaxis(scores[:, heads], 0, 1) for scores in (predictor, *held_constant)
     ]  # each [resample, relation, head]
     drawn_effects = np.take_along_axis(effects, heads[:, None], axis=-1)
-    replicates = centred_correlation(of_resamples[0], drawn_effects, of_resamples[1:])
+    replicates = centred_correlation(resampled_scores[0], drawn_effects, resampled_scores[1:])
     bootstrap = Estimate(np.nan, df=np.nan)
     if not np.isnan(correlation):
         bootstrap = bootstrap_estimate(correlation, replicates, min(n_articles, n_heads))

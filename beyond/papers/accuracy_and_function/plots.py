@@ -108,11 +108,19 @@ def _draw_correlations(axes: Axes, correlations: pd.DataFrame) -> None:
     models = correlations["model"].unique()
     shifts = np.linspace(-0.2, 0.2, len(models))
     for name, shift in zip(models, shifts, strict=True):
-        look = MODEL_STYLES[name]
+        line_style = MODEL_STYLES[name]
         rows = rows_of_model(correlations, name).set_index("predictor").reindex(PREDICTORS)
         y = np.arange(len(rows)) + shift
-        axes.hlines(y, rows["correlation_low"], rows["correlation_high"], color=look.color, lw=1)
-        axes.plot(rows["correlation"], y, look.marker, color=look.color, label=look.label)
+        axes.hlines(
+            y, rows["correlation_low"], rows["correlation_high"], color=line_style.color, lw=1
+        )
+        axes.plot(
+            rows["correlation"],
+            y,
+            line_style.marker,
+            color=line_style.color,
+            label=line_style.label,
+        )
     axes.axvline(0, **THIN)
     axes.set_yticks(range(len(PREDICTORS)), PREDICTORS.values())
     axes.set(xlim=(-1, 1), ylim=(len(PREDICTORS) - 0.5, -0.5), xlabel="Correlation with the margin")
@@ -134,13 +142,13 @@ def fig19_agreement(heads: pd.DataFrame, agreement: pd.DataFrame, *, model: str)
     Figure
         Figure 19.  Above, a point is a head.  Below are the heads that are ablated.
     """
-    everything = agreement.query(f"subject == '{ALL}' and attractor == '{ALL}'").iloc[0]
+    overall = agreement.query(f"subject == '{ALL}' and attractor == '{ALL}'").iloc[0]
     ablated = heads.dropna(subset="dropped").sort_values("dropped")
-    title = f"The verb agrees in {everything['right']:.0f}% of the templates"
+    title = f"The verb agrees in {overall['right']:.0f}% of the templates"
     for row in ablated.tail(1).itertuples():
         title = (
             f"Without its edge to the subject, head {row.layer}-{row.head} takes {row.dropped:.2g} "
-            f"of {everything['log_odds']:.1f} nats from the right verb"
+            f"of {overall['log_odds']:.1f} nats from the right verb"
         )
     figure = canvas(
         4.0,

@@ -92,7 +92,7 @@ def _refuse_planted_cue(tables: Tables) -> None:
             raise MissingCell("the cue of the bundled sample is planted")
 
 
-of_encoder = partial(mean_accuracy, classifier=ENCODER, inputs=EVERYTHING, test=BOTH)
+encoder_accuracy = partial(mean_accuracy, classifier=ENCODER, inputs=EVERYTHING, test=BOTH)
 CLAIMS = read_claims(
     Path(__file__).with_suffix(".toml"),
     {
@@ -105,7 +105,7 @@ CLAIMS = read_claims(
         "niven-warrants-encoder": partial(mean_accuracy, classifier=ENCODER, inputs=WARRANTS),
         "niven-encoder-over-bag": encoder_over_bag,
         "niven-counterparts-below-chance": highest_on_counterparts,
-        "niven-both-at-chance": of_encoder,
-        "niven-trained-on-negated": partial(of_encoder, train="negated"),
+        "niven-both-at-chance": encoder_accuracy,
+        "niven-trained-on-negated": partial(encoder_accuracy, train="negated"),
     },
 )

@@ -297,8 +297,8 @@ class EdgePass:
         vectors = {}
         log_probabilities = {}
         for chunk in chunks:
-            of_chunk = [cuts[number] for number in chunk]
-            with self.cut(of_chunk):
+            chunk_cuts = [cuts[number] for number in chunk]
+            with self.cut(chunk_cuts):
                 output = self.run(len(chunk))
             vectors |= zip(chunk, self.vectors(output, len(chunk)), strict=True)
             values = self.log_probabilities(output, len(chunk)).cpu()

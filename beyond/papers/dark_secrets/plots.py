@@ -143,11 +143,12 @@ def semantic_links(table: pd.DataFrame, *, model: str) -> Figure:
     """
     largest = table["difference"].abs().max()
     linked = table[table["difference"] > EXCESS]
-    most = table.loc[table["difference"].idxmax()]
+    strongest = table.loc[table["difference"].idxmax()]
+    head_name = f"{strongest['layer']:.0f}-{strongest['head']:.0f}"
     figure = heat_maps(
         {"attention on links minus random pairs": by_head(table, "difference")},
         f"Section 4.2 of Kovaleva et al. · {len(linked)} of {len(table)} heads attend more to "
-        f"subjects and objects of verbs; most: head {most['layer']:.0f}-{most['head']:.0f}",
+        f"subjects and objects of verbs; most: head {head_name}",
         model,
         f"a dot: over {EXCESS} more than on random pairs",
         unit="Difference (fraction)",

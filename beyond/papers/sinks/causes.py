@@ -1,4 +1,4 @@
-"""What makes a token the sink?  Single numbers of one vector are changed, and attention measured.
+"""Find what makes a token the sink: change single numbers of its vector, and measure attention.
 
 The *sink* is the first token, or [SEP] if it gets more attention.  Its *layer* is the one in which
 its share of attention rises most over the layer below.  Its *dimensions* are the two in which its
@@ -207,9 +207,9 @@ def find_cause(encoder: Model, records: Sequence[Record]) -> SinkCause:
     measured = map_over_model_copies(model, records, measure, "sinks")
     means = {}
     for role in (FIRST, SEP):
-        of_role = [by_role[role] for by_role in measured if role in by_role]
-        if of_role:
-            shares, differences = zip(*of_role, strict=True)
+        role_results = [by_role[role] for by_role in measured if role in by_role]
+        if role_results:
+            shares, differences = zip(*role_results, strict=True)
             means[role] = (np.mean(shares, axis=0), np.mean(differences, axis=0))
     role = max(means, key=lambda name: means[name][0].mean())
     shares, differences = means[role]
@@ -285,13 +285,13 @@ def move_value(
     """
     is_dimension = torch.zeros(states.shape[1], dtype=torch.bool, device=states.device)
     is_dimension[list(dimensions)] = True
-    others = states[~target.is_sink].mean(dim=0)
+    mean_of_rest = states[~target.is_sink].mean(dim=0)
     values = states[target.is_sink].mean(dim=0)
     if change == OPPOSITE:
-        values = 2 * others - values
+        values = 2 * mean_of_rest - values
     changed = states.clone()
     if change != COPIED:
-        changed[target.is_sink] = torch.where(is_dimension, others, states[target.is_sink])
+        changed[target.is_sink] = torch.where(is_dimension, mean_of_rest, states[target.is_sink])
     if change != ABLATED:
         changed[target.position] = torch.where(is_dimension, values, states[target.position])
     if change == NORM_KEPT:
@@ -332,12 +332,12 @@ def list_changes(
     for change in (NORM_KEPT, OPPOSITE):
         edit = partial(move_value, target=target, dimensions=[largest], change=change)
         changes.append((LARGEST, change, edit))
-    everything = range(len(direction))
+    all_dimensions = range(len(direction))
     norm = partial(move_norm, target=target, dimension=largest)
     random = partial(move_in_direction, target=target, dimension=largest, direction=direction)
     changes.append((LARGEST, NORM_ALONE, norm))
     changes.append((LARGEST, RANDOM, random))
-    changes.append((ALL, MOVED, partial(move_value, target=target, dimensions=everything)))
+    changes.append((ALL, MOVED, partial(move_value, target=target, dimensions=all_dimensions)))
     return changes
 
 

@@ -1,4 +1,4 @@
-"""What a model loses if the attention to a special token is changed.
+"""Measure what a model loses if the attention to a special token is changed.
 
 The edges to the token are ablated in four ways (`beyond.papers.common.edge_cuts.ablate_edges`), in
 the layers in which special tokens get over a quarter of the attention, and in all layers.  The
@@ -207,7 +207,7 @@ def next_sink_table(encoder: Model, records: Sequence[Record]) -> pd.DataFrame:
     cut = Cut(tuple(range(encoder.layers)), role)
     interventions = list_ablations(encoder, [(cut, REDISTRIBUTED)])
     records = [record for record in records if len(record["tokens"]) > POSITIONS]
-    places = np.arange(POSITIONS)
+    positions = np.arange(POSITIONS)
 
     def measure(model: nn.Module, record: Record) -> Float[np.ndarray, "number row"]:
         batch = padded(encoder, [model_inputs(encoder, record)])
@@ -231,8 +231,8 @@ def next_sink_table(encoder: Model, records: Sequence[Record]) -> pd.DataFrame:
     numbers = np.array(map_over_model_copies(model, records, measure, "next sinks"))
     articles = np.array(list_articles(records))
     clusters = np.unique(articles)
-    table = pd.DataFrame({"tokens": [*places.astype(str), "sep", "other", MOST]})
-    tokens = [Counter(record["tokens"][place] for record in records) for place in places]
+    table = pd.DataFrame({"tokens": [*positions.astype(str), "sep", "other", MOST]})
+    tokens = [Counter(record["tokens"][position] for record in records) for position in positions]
     table["common"] = [*(counter.most_common(1)[0][0] for counter in tokens), "", "", ""]
     for number, name in enumerate(("intact", "redistributed", "largest")):
         sums = cluster_sums(numbers[:, number], articles, clusters)

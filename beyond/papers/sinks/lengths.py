@@ -85,14 +85,14 @@ def length_table(
     ModelError
         If the model cannot compute its maps in blocks.
     """
-    whole = [BLANK_LINE.join(text.paragraphs) for text in texts]
+    joined = [BLANK_LINE.join(text.paragraphs) for text in texts]
 
     def compute() -> pd.DataFrame:
         rows = []
         chosen = None  # by row: the head that has most of the previous token
         for length in [length for length in lengths if length <= encoder.max_length]:
             measured = []
-            for (inputs,) in (text_inputs(encoder, [(text,)], length) for text in whole):
+            for (inputs,) in (text_inputs(encoder, [(text,)], length) for text in joined):
                 tokens = encoder.tokenizer.convert_ids_to_tokens(inputs["input_ids"])
                 if len(tokens) == length:
                     measured.append(long_text_measures(encoder, tokens, inputs))
@@ -104,7 +104,7 @@ def length_table(
             raise InputError(f"the texts or the model have fewer than {min(lengths)} tokens")
         return pd.DataFrame(rows)
 
-    key = {"model": encoder.key, "texts": whole, "lengths": list(lengths), "layers": list(group)}
+    key = {"model": encoder.key, "texts": joined, "lengths": list(lengths), "layers": list(group)}
     return cached("sink-lengths", compute, inputs=key, code=CODE)
 
 

@@ -120,9 +120,9 @@ def fig14_causes(causes: pd.DataFrame, token: str, *, model: str) -> Figure:
     panels = panel_grid(figure, len(by_site), 1, sharex=True)
     for axes, (site, rows) in zip(panels, by_site.items(), strict=True):
         rows = pd.concat([intact, rows]).set_index(["dimensions", "change"])
-        for name, look in TOKEN_STYLES.items():
-            shown = rows[rows["token"] == name].reindex(list(CHANGES))
-            _draw_marks(axes, shown, "share", look)
+        for name, line_style in TOKEN_STYLES.items():
+            token_rows = rows[rows["token"] == name].reindex(list(CHANGES))
+            _draw_marks(axes, token_rows, "share", line_style)
         axes.set_yticks(range(len(CHANGES)), list(CHANGES.values()))
         axes.set_ylim(len(CHANGES) - 0.5, -0.5)
         axes.set_title(
@@ -133,13 +133,13 @@ def fig14_causes(causes: pd.DataFrame, token: str, *, model: str) -> Figure:
     return figure
 
 
-def _draw_marks(axes: Axes, rows: pd.DataFrame, column: str, look: Style) -> None:
+def _draw_marks(axes: Axes, rows: pd.DataFrame, column: str, line_style: Style) -> None:
     """Draw a mark with its interval for each row; too few articles have none."""
     y = np.arange(len(rows))
     has_interval = rows[f"{column}_df"].fillna(0) >= LEAST_DF
     low, high = [rows[f"{column}_{end}"].where(has_interval) for end in ("low", "high")]
-    axes.hlines(y, low, high, color=look.color, linewidth=1)
-    axes.plot(rows[column], y, look.marker, color=look.color, label=look.label)
+    axes.hlines(y, low, high, color=line_style.color, linewidth=1)
+    axes.plot(rows[column], y, line_style.marker, color=line_style.color, label=line_style.label)
     axes.axvline(0, **THIN)
 
 
@@ -177,8 +177,8 @@ def fig15_edges(edges: pd.DataFrame, token: str, *, model: str) -> Figure:
     panels = panel_grid(figure, len(layers), 1, sharex=True)
     for axes, name in zip(panels, layers, strict=True):
         for model_name, rows in edges[edges["layers"] == name].groupby("model", sort=False):
-            look = MODEL_STYLES[model_name]
-            _draw_marks(axes, rows.set_index("change").reindex(MODES), "value", look)
+            line_style = MODEL_STYLES[model_name]
+            _draw_marks(axes, rows.set_index("change").reindex(MODES), "value", line_style)
         axes.set_yticks(range(len(MODES)), list(MODES.values()))
         axes.set_ylim(len(MODES) - 0.5, -0.5)
         axes.set_title(f"in layers {name}")
@@ -256,8 +256,8 @@ def fig20_lengths(measures: pd.DataFrame, token: str, *, model: str) -> Figure:
     columns = {"first": "Share (fraction)", "relative_entropy": "Ratio"}
     for axes, (column, label) in zip(panels, columns.items(), strict=True):
         for number, (length, rows) in enumerate(by_layer.groupby("tokens")):
-            look = Style(f"{length:,} tokens", *LENGTH_STYLES[number % len(LENGTH_STYLES)])
-            draw_curve(axes, rows, "layer", column, look)
+            line_style = Style(f"{length:,} tokens", *LENGTH_STYLES[number % len(LENGTH_STYLES)])
+            draw_curve(axes, rows, "layer", column, line_style)
         axes.set(ylabel=label, ylim=(0, None))
         axes.set_xticks(counting_ticks(by_layer["layer"].max(), 8))
     panels[0].set_title(f"Attention to {token}")

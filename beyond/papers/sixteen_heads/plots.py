@@ -97,11 +97,11 @@ def fig11_pruning(table: pd.DataFrame, *, model: str) -> Figure:
     columns = min(3, len(by_task))
     blocks = -(-len(by_task) // columns)
     partly_pruned = table[(table["order"] == "importance") & (table["pruned"] < 100)]
-    most = partly_pruned[partly_pruned["pruned"] == partly_pruned["pruned"].max()]
-    losses = list(dict.fromkeys(f"{-most['change'].agg(end):.1f}" for end in ("max", "min")))
+    furthest = partly_pruned[partly_pruned["pruned"] == partly_pruned["pruned"].max()]
+    losses = list(dict.fromkeys(f"{-furthest['change'].agg(end):.1f}" for end in ("max", "min")))
     figure = style.canvas(
         2.6 * blocks + 0.4,
-        f"Figure 11 · Pruning the {most['pruned'].iloc[0]}% least important heads costs "
+        f"Figure 11 · Pruning the {furthest['pruned'].iloc[0]}% least important heads costs "
         f"{' to '.join(losses)} percentage points",
         model,
         "a fifth of the heads at a time, in three orders",
@@ -119,8 +119,10 @@ def fig11_pruning(table: pd.DataFrame, *, model: str) -> Figure:
         spread = draws.agg(change="median", change_low="min", change_high="max").reset_index()
         _draw_order(below, spread, "random")
         names = [task, "random orders"]
-        for axes, name, shown in zip((above, below), names, (chosen, rows[is_random]), strict=True):
-            count = f"{shown['examples'].iloc[0]:,} examples"
+        for axes, name, name_rows in zip(
+            (above, below), names, (chosen, rows[is_random]), strict=True
+        ):
+            count = f"{name_rows['examples'].iloc[0]:,} examples"
             axes.set_title(f"{fill(name, TITLE_LETTERS)}\n{count}")
             axes.set_xticks([0, 20, 40, 60])
     for number in range(len(by_task), blocks * columns):
