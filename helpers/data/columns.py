@@ -1,7 +1,7 @@
 """Readers of column formats, which have one word per line: rows of words, and dependency trees.
 
 The formats are CoNLL-U, CoNLL-X, the plain format of the paper's repository (``word
-head-relation``) and CoNLL-2012, whose coreference `helpers.data.coreference_files` reads.
+head-relation``) and CoNLL-2012, whose coreference `helpers.data.coreference` reads.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from helpers.data.records import Sentence
-from helpers.data.text_files import EXPECTED, lines, plain_name, quoted, refuse_other_formats, word
+from helpers.data.text_files import (
+    EXPECTED,
+    clean_word,
+    lines,
+    plain_name,
+    quoted,
+    refuse_other_formats,
+)
 from helpers.errors import CorpusError
 
 Format = Literal["conllu", "conllx", "plain", "conll2012"]
@@ -127,7 +134,7 @@ def read_blocks(
         cells = text.split("\t") if "\t" in text else re.findall("[^ ]+", text)
         if len(cells) not in n_columns:
             raise CorpusError(path, f"expected {expected}, found {len(cells)} columns", line)
-        rows.append(Row(line, word(cells[word_column], counts), cells, bool(no_word)))
+        rows.append(Row(line, clean_word(cells[word_column], counts), cells, bool(no_word)))
 
 
 def _check_words(path: Path, rows: Sequence[Row], word_column: int) -> None:

@@ -91,13 +91,18 @@ def existing_file(path: str | Path) -> Path:
     raise CorpusError(path, "does not exist or is not a regular file; check the path")
 
 
+def files_below(folder: Path, pattern: str) -> list[Path]:
+    """List the files in a folder and below it whose names match, as they are when unpacked."""
+    names = re.compile(rf"(?!\.){pattern}")
+    files = (path for path in folder.rglob("*") if names.fullmatch(plain_name(path)))
+    return sorted(path for path in files if path.is_file())
+
+
 def text_paths(path: Path) -> list[Path]:
     """List a file, or the text files in a folder and below it; CorpusError for none."""
     if not path.is_dir():
         return [path]
-    patterns = ("*.txt", "*.md", "wiki_[0-9][0-9]*")  # the last of WikiExtractor, may be packed
-    candidates = sorted(file for pattern in patterns for file in path.rglob(pattern))
-    files = [file for file in candidates if file.is_file() and file.name[0] != "."]
+    files = files_below(path, r".*\.(txt|md)|wiki_[0-9][0-9].*")  # the last of WikiExtractor
     if not files:
         problem = "has no .txt or .md file and none of WikiExtractor (wiki_00)"
         raise CorpusError(path, f"{problem}; name another folder or a file")
@@ -169,7 +174,7 @@ def visible(text: str) -> bool:
     return any(unicodedata.category(character)[0] not in "ZCM" for character in characters)
 
 
-def word(cell: str, counts: Counter[str]) -> str:
+def clean_word(cell: str, counts: Counter[str]) -> str:
     """Clean the word in a column: the cell as it is, or ``_`` if all of it is invisible.
 
     Spaces inside a word, such as a no-break space, stay.  ``counts`` receives the number of words

@@ -13,6 +13,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, islice
@@ -24,17 +25,20 @@ import numpy as np
 from helpers.cache import cached
 from helpers.data import CODE
 from helpers.data.columns import detect_format, read_trees
+from helpers.data.corpora import corpus_name, find_corpus
+from helpers.data.links import read_pairs
 from helpers.data.records import Corpus, PairedText, Sentence, document_of, reservoir
 from helpers.data.text_files import (
+    clean_word,
     existing_file,
     file_fingerprint,
     is_english,
     one_line,
     quoted,
-    word,
 )
-from helpers.data.wikipedia import SAMPLE, articles, corpus_name
+from helpers.data.wikipedia import SAMPLE, articles, text_name
 from helpers.errors import CorpusError, InputError
+from helpers.files import resolve_user_path
 from helpers.progress import progress
 
 if TYPE_CHECKING:
@@ -57,7 +61,7 @@ _ADDRESS = re.compile(r"https?:|www\.|\w\.(?:com|org|net)\b|@")
 
 
 def treebank(
-    train: Path, dev: Path | None = None, *, sentences: int | None = None, seed: int = 0
+    source: str | Path, *, sentences: int | None = None, seed: int = 0
 ) -> Corpus[Sentence]:
     """Read a gold treebank: the sentences of its train split, then those of its dev split.
 
@@ -65,13 +69,11 @@ def treebank(
 
     Parameters
     ----------
-    train : Path
-        The train file, if ``dev`` is given.  Otherwise a folder that holds both files (as UD's
-        ``*-train.conllu`` and ``*-dev.conllu``, or the paper's ``train.txt`` and ``dev.txt``), or
-        one file to split: random documents with at most a fifth of its sentences become dev, or
-        blocks of 20 sentences if its documents are unknown.
-    dev : Path, optional
-        The dev file.
+    source : str or Path
+        What the user names by ``--treebank``: "TRAIN,DEV", two files; a corpus by its name, or a
+        folder, which holds both files (as UD's ``*-train.conllu`` and ``*-dev.conllu``, or the
+        paper's ``train.txt`` and ``dev.txt``); or one file to split: random documents with at most
+        a fifth of its sentences become dev, or blocks of 20 sentences if its documents are unknown.
     sentences : int, optional
         Size of a random sample of both splits together, a fifth of it dev.  A split with fewer
         sentences than its part is taken whole.  None: all sentences.
@@ -84,19 +86,53 @@ def treebank(
 
     Raises
     ------
-    CorpusError
+    InputError
         For a file that is missing or breaks its format.
     """
-    if train.is_dir():
-        dev = _split_file(train, "dev")
-        train = _split_file(train, "train")
-    files = {"train": train} if dev is None else {"train": train, "dev": dev}
-    spec = {"kind": "treebank", "formats": [detect_format(file) for file in files.values()]}
-    return sampled_corpus(files, read_trees, spec, sentences=sentences, seed=seed)
+    # A path may have a comma in it.
+    is_path = resolve_user_path(source).exists()
+    parts = [str(source)] if is_path else str(source).split(",", 1)
+    paths = [find_corpus(part.strip(), "treebank") for part in parts]
+    if paths[0].is_dir():
+        paths = [_split_file(paths[0], split) for split in ("train", "dev")]
+    spec = {"kind": "treebank", "formats": [detect_format(path) for path in paths]}
+    corpus = sampled_corpus(paths, read_trees, spec, sentences=sentences, seed=seed)
+    return replace(corpus, name=corpus_name(source, paths[0]))
+
+
+def paired_corpus(
+    path: str | Path, *, sentences: int | None = None, seed: int = 0
+) -> Corpus[PairedText]:
+    """Read the pairs of a file: the sentences of its train split, then those of its dev split.
+
+    Random documents with at most a fifth of the sentences become dev, as of a treebank of one file.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+    sentences : int, optional
+        Size of a random sample of both splits together, a fifth of it dev.  None: all sentences.
+    seed : int
+        Seed of the sample and of the split.
+
+    Returns
+    -------
+    Corpus of PairedText
+
+    Raises
+    ------
+    CorpusError
+        For a file that is missing and, with the line, for one that breaks the format.
+    """
+    file = existing_file(path)
+    if file.is_dir():
+        raise CorpusError(path, "is a folder; name one file of pairs")
+    return sampled_corpus([file], read_pairs, {"kind": "pairs"}, sentences=sentences, seed=seed)
 
 
 def sampled_corpus(
-    files: Mapping[str, Path],
+    files: Sequence[Path],
     read_file: Callable[[Path, Counter[str]], Iterator[Parsed]],
     spec: Mapping[str, Any],
     *,
@@ -107,8 +143,8 @@ def sampled_corpus(
 
     Parameters
     ----------
-    files : mapping of str to Path
-        The files of the splits "train" and "dev"; a single file is split by its documents.
+    files : sequence of Path
+        The files of train and dev; a single file is split by its documents.
     read_file : callable
         Yields the sentences of a file.
     spec : mapping
@@ -122,15 +158,15 @@ def sampled_corpus(
     -------
     Corpus of Sentence or of PairedText
     """
-    fingerprints = [file_fingerprint(file) for file in files.values()]
+    fingerprints = [file_fingerprint(file) for file in files]
 
     def read(counts: Counter[str]) -> Iterator[Parsed]:
         splits: dict[str, list[Parsed]] = {}
-        for split, file in files.items():
+        for split, file in zip(("train", "dev"), files, strict=False):
             bar = progress(read_file(file, counts), f"Reading {file.name}", unit=" sentences")
             splits[split] = list(bar)
-        if "dev" not in splits:
-            splits = split_by_document(splits["train"], files["train"], seed)
+        if len(files) == 1:
+            splits = split_by_document(splits["train"], files[0], seed)
         generator = random.Random(seed)
         for split, texts in splits.items():
             size = len(texts)
@@ -143,9 +179,8 @@ def sampled_corpus(
             for index in sorted(generator.sample(range(len(texts)), size)):
                 yield texts[index]._replace(split=split)
 
-    name = files["train"].name.partition(".")[0]
     inputs = {"files": fingerprints, "sentences": sentences, "seed": seed}
-    return Corpus(name, {**spec, **inputs}, read)
+    return Corpus(corpus_name("", files[0]), {**spec, **inputs}, read)
 
 
 def _split_file(folder: Path, split: str) -> Path:
@@ -241,10 +276,10 @@ def silver_treebank(
         counts.update(parses["counts"])
         counts["sentences read"] += len(parses["sentences"])
         for words, heads, relations, split, source, tags in parses["sentences"]:
-            parts = (tuple(words), tuple(heads), tuple(relations))
-            yield Sentence(*parts, split, source, tuple(tags))
+            tree = (tuple(words), tuple(heads), tuple(relations))
+            yield Sentence(*tree, split, source, tuple(tags))
 
-    return Corpus(f"{corpus_name(text)}-silver", spec, read)
+    return Corpus(f"{text_name(text)}-silver", spec, read)
 
 
 def shuffled_words(corpus: Corpus[Parsed], *, seed: int) -> Corpus[Parsed]:
@@ -372,7 +407,7 @@ def parsed_text(written: str, parser: str = "") -> Corpus[Sentence]:
             print(f"{quoted(text)} is parsed as English. {advice}", file=sys.stderr)
         for number, span in enumerate(doc.sents, 1):
             sentence = to_sentence(span, "dev", f"sentence {number}")
-            words = tuple(word(form, counts) for form in sentence.words)
+            words = tuple(clean_word(form, counts) for form in sentence.words)
             yield sentence._replace(words=words)
 
     return Corpus("own-text", {"kind": "text", "text": text, **parser_versions(name)}, read)

@@ -117,7 +117,7 @@ def number_of(sentence):
 
 def test_treebank_of_two_files_has_train_before_dev(write):
     train = write(many(3), "en-train.conllu")
-    corpus = treebank(train, write(many(2), "en-dev.conllu"))
+    corpus = treebank(f"{train},{write(many(2), 'en-dev.conllu')}")
     assert [(sentence.split, sentence.source) for sentence in corpus.records()] == [
         *(("train", f"en-train.conllu, sentence {i}") for i in range(3)),
         *(("dev", f"en-dev.conllu, sentence {i}") for i in range(2)),
@@ -141,18 +141,17 @@ def test_treebank_of_one_file_is_split_by_documents_or_blocks(
 
 
 def test_treebank_sample_is_seeded_in_order_and_a_fifth_dev(write):
-    train = write(many(60), "en-train.conllu")
-    dev = write(many(30), "en-dev.conllu")
+    files = f"{write(many(60), 'en-train.conllu')},{write(many(30), 'en-dev.conllu')}"
     counts = Counter()
-    corpus = treebank(train, dev, sentences=20, seed=1)
+    corpus = treebank(files, sentences=20, seed=1)
     chosen = list(corpus.read(counts))
     assert Counter(sentence.split for sentence in chosen) == {"train": 16, "dev": 4}
     assert counts == {"sentences outside the sample": 70, "sentences read": 20}
     numbers = [number_of(sentence) for sentence in chosen if sentence.split == "train"]
     assert numbers == sorted(numbers)
-    assert chosen == treebank(train, dev, sentences=20, seed=1).records()
-    second_seed = treebank(train, dev, sentences=20, seed=2)
+    assert chosen == treebank(files, sentences=20, seed=1).records()
+    second_seed = treebank(files, sentences=20, seed=2)
     assert chosen != second_seed.records() and corpus.fingerprint != second_seed.fingerprint
-    assert len(treebank(train, dev, sentences=1000).records()) == 60 + 30
+    assert len(treebank(files, sentences=1000).records()) == 60 + 30
     with pytest.raises(CorpusError, match="one sentence"):
         treebank(write(many(1), "y.conllu")).records()

@@ -11,8 +11,12 @@ import other_languages
 import pytest
 from toy_corpora import write
 
-from helpers.data.coreference import coreference_corpus, head_word, one_mention_per_span
-from helpers.data.coreference_files import read_documents
+from helpers.data.coreference import (
+    coreference_corpus,
+    head_word,
+    one_mention_per_span,
+    read_documents,
+)
 from helpers.errors import CorpusError
 from helpers.metrics.coreference import document_mentions
 

@@ -9,11 +9,11 @@ from toy_corpora import PARAGRAPHS, write
 
 from helpers.data import text_files
 from helpers.data.text_files import (
+    clean_word,
     file_fingerprint,
     is_english,
     lines,
     refuse_other_formats,
-    word,
 )
 from helpers.data.wikipedia import articles
 from helpers.errors import CorpusError
@@ -53,10 +53,10 @@ def test_files_that_are_missing_or_packed_otherwise_are_named(tmp_path):
 def test_word_replaces_and_counts_invisible_words():
     counts = Counter()
     for form in ["10\xa0000", "a\u200bb", "\u2014", "שלום", "👩\u200d👧", "e\u0301"]:
-        assert word(form, counts) == form
+        assert clean_word(form, counts) == form
     assert not counts
     for form in ["", "\xa0", "\u200b\u2060", "\u202e", "\u0301", "\ufffd", "\x07", "\U000e0001"]:
-        assert word(form, counts) == "_"
+        assert clean_word(form, counts) == "_"
     assert counts.total() == 8
 
 
