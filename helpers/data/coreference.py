@@ -30,7 +30,7 @@ from typing import Any
 
 import pandas as pd
 
-from helpers.data.columns import Format, Row, read_blocks, read_tree
+from helpers.data.columns import Format, Row, read_blocks, read_tree, spaces_before
 from helpers.data.corpora import corpus_name, find_corpus
 from helpers.data.records import (
     AnnotatedText,
@@ -195,7 +195,7 @@ def _with_heads(
         mentions.append(Mention(start, end, chain, head))
     counts["documents read"] += 1
     counts["mentions read"] += len(mentions)
-    return Document(text.words, tags, name_chains(mentions), split, text.source)
+    return Document(text.words, tags, name_chains(mentions), split, text.source, text.spaces)
 
 
 def _parse(text: AnnotatedText) -> tuple[list[int], list[str]]:
@@ -270,7 +270,7 @@ def read_documents(path: Path, counts: Counter[str]) -> Iterator[AnnotatedText]:
         return
     format: Format = "conllu" if plain_name(path).endswith(".conllu") else "conll2012"
     documents: list[tuple[str, list[list[Row]]]] = []
-    for marks, rows in read_blocks(path, format, counts, keep_empty_nodes=True):
+    for marks, rows in read_blocks(path, format, counts):
         mark = marks.get("newdoc", marks.get("begin document"))
         if mark is not None or not documents:
             documents.append((mark or "", []))
@@ -291,9 +291,10 @@ def _document(
     The trees of CoNLL-U give the heads of words; CoNLL-2012 has phrase structure instead.
     """
     name, _, part = mark.removeprefix("(").partition(");")  # (name); part 000
-    source = (name or path.stem) + part
-    nodes = [row for sentence in sentences for row in sentence]  # also empty ones, between words
-    rows = [row for row in nodes if not row.is_empty_node]
+    source = (name or Path(plain_name(path)).stem) + part
+    # Words, and empty nodes between them.
+    nodes = [row for sentence in sentences for row in sentence if row.mark != "-"]
+    rows = [row for row in nodes if not row.mark]
     words = tuple(row.word for row in rows)
     if format == "conll2012":
         spans = _read_spans(path, nodes, [row.cells[-1].strip("-_") for row in nodes], counts)
@@ -301,13 +302,17 @@ def _document(
         starts = tuple(row is sentence[0] for sentence in sentences for row in sentence)
         return AnnotatedText(source, words, spans, tags, sentence_starts=starts)
     heads: list[int] = []  # their indices in the document, -1 for a root
+    spaces: list[bool] = []
     for sentence in sentences:
-        tree, _ = read_tree(path, [row for row in sentence if not row.is_empty_node], format)
+        tree, _ = read_tree(path, [row for row in sentence if not row.mark], format)
+        spaces += spaces_before(sentence)[: len(tree)]
         heads += [len(heads) + head - 1 if head else -1 for head in tree]
     entity = re.compile(r"(?:^|\|)Entity=([^|]*)")
     brackets = ["".join(entity.findall(row.cells[9])) for row in nodes]
     spans = _read_spans(path, nodes, brackets, counts)
-    return AnnotatedText(source, words, spans, tuple(row.cells[3] for row in rows), tuple(heads))
+    tags = tuple(row.cells[3] for row in rows)
+    known_spaces = () if all(spaces) else tuple(spaces)
+    return AnnotatedText(source, words, spans, tags, tuple(heads), spaces=known_spaces)
 
 
 def _read_spans(
@@ -322,7 +327,7 @@ def _read_spans(
             problem = "expected brackets with names of chains such as (3|(4) or 3)"
             raise CorpusError(path, f"coreference {quoted(cell)}; {problem}", node.line)
         n_before = n_words
-        n_words += not node.is_empty_node
+        n_words += not node.mark
         for bracket in _BRACKET.finditer(cell):
             name = bracket["opened"] or bracket["closed"]
             if bracket["opened"]:

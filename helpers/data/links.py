@@ -17,6 +17,7 @@ is any of them.  Optional are ``document``, a name, and ``tags``, a class for ea
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -132,8 +133,9 @@ def labelled_pairs(record: Record) -> list[Pair]:
 
 def _label(word: int, parent: int, name: str) -> str:
     """Tell a label from the names that tables give to rows of their own."""
-    is_root_of_another = name.lower() == ROOT and word != parent
-    return f"{name} (label)" if name in RESERVED or is_root_of_another else name
+    plain = re.sub(r"( \(label\))+$", "", name)  # "All (label)" could be a label, too
+    is_root_of_another = plain.lower() == ROOT and word != parent
+    return f"{name} (label)" if plain in RESERVED or is_root_of_another else name
 
 
 def _links_of_pairs(record: Record) -> Iterator[Link]:

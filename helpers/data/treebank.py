@@ -26,14 +26,22 @@ from helpers.cache import cached
 from helpers.data import CODE
 from helpers.data.columns import detect_format, read_trees
 from helpers.data.corpora import corpus_name, find_corpus
-from helpers.data.links import read_pairs
-from helpers.data.records import Corpus, PairedText, Sentence, document_of, reservoir
+from helpers.data.links import labelled_pairs, read_pairs
+from helpers.data.records import (
+    REPEATED,
+    Corpus,
+    PairedText,
+    Sentence,
+    document_of,
+    reservoir,
+)
 from helpers.data.text_files import (
     clean_word,
     existing_file,
     file_fingerprint,
     is_english,
     one_line,
+    plain_name,
     quoted,
 )
 from helpers.data.wikipedia import SAMPLE, articles, text_name
@@ -92,12 +100,14 @@ def treebank(
     # A path may have a comma in it.
     is_path = resolve_user_path(source).exists()
     parts = [str(source)] if is_path else str(source).split(",", 1)
-    paths = [find_corpus(part.strip(), "treebank") for part in parts]
-    if paths[0].is_dir():
-        paths = [_split_file(paths[0], split) for split in ("train", "dev")]
-    spec = {"kind": "treebank", "formats": [detect_format(path) for path in paths]}
-    corpus = sampled_corpus(paths, read_trees, spec, sentences=sentences, seed=seed)
-    return replace(corpus, name=corpus_name(source, paths[0]))
+    splits = [[find_corpus(part.strip(), "treebank")] for part in parts]
+    folder = splits[0][0]
+    if folder.is_dir():
+        splits = [_split_files(folder, split) for split in ("train", "dev")]
+    formats = ["+".join(map(detect_format, paths)) for paths in splits]
+    spec = {"kind": "treebank", "formats": formats}
+    corpus = sampled_corpus(splits, read_trees, spec, sentences=sentences, seed=seed)
+    return replace(corpus, name=corpus_name(source, splits[0][0]))
 
 
 def paired_corpus(
@@ -128,11 +138,11 @@ def paired_corpus(
     file = existing_file(path)
     if file.is_dir():
         raise CorpusError(path, "is a folder; name one file of pairs")
-    return sampled_corpus([file], read_pairs, {"kind": "pairs"}, sentences=sentences, seed=seed)
+    return sampled_corpus([[file]], read_pairs, {"kind": "pairs"}, sentences=sentences, seed=seed)
 
 
 def sampled_corpus(
-    files: Sequence[Path],
+    splits: Sequence[Sequence[Path]],
     read_file: Callable[[Path, Counter[str]], Iterator[Parsed]],
     spec: Mapping[str, Any],
     *,
@@ -143,8 +153,8 @@ def sampled_corpus(
 
     Parameters
     ----------
-    files : sequence of Path
-        The files of train and dev; a single file is split by its documents.
+    splits : sequence of sequence of Path
+        The files of train, and those of dev; train alone is split by its documents.
     read_file : callable
         Yields the sentences of a file.
     spec : mapping
@@ -158,17 +168,26 @@ def sampled_corpus(
     -------
     Corpus of Sentence or of PairedText
     """
-    fingerprints = [file_fingerprint(file) for file in files]
+    fingerprints = [file_fingerprint(file) for file in chain.from_iterable(splits)]
+    first_file = splits[0][0]
 
     def read(counts: Counter[str]) -> Iterator[Parsed]:
-        splits: dict[str, list[Parsed]] = {}
-        for split, file in zip(("train", "dev"), files, strict=False):
-            bar = progress(read_file(file, counts), f"Reading {file.name}", unit=" sentences")
-            splits[split] = list(bar)
-        if len(files) == 1:
-            splits = split_by_document(splits["train"], files[0], seed)
+        texts_of: dict[str, list[Parsed]] = {}
+        for split, files in zip(("train", "dev"), splits, strict=False):
+            texts_of[split] = []
+            for file in files:
+                bar = progress(read_file(file, counts), f"Reading {file.name}", unit=" sentences")
+                texts_of[split] += bar
+        all_texts = list(chain.from_iterable(texts_of.values()))
+        pairs = chain.from_iterable(labelled_pairs(text._asdict()) for text in all_texts)
+        if not any(word != parent for word, parent, _ in pairs):
+            problem = "no word has a parent, because each one is a root"
+            raise CorpusError(first_file, f"{problem}; use a treebank with its heads")
+        if "dev" not in texts_of:
+            texts_of = split_by_document(all_texts, first_file, seed)
+        _check_overlap(texts_of, splits[-1][0], counts)
         generator = random.Random(seed)
-        for split, texts in splits.items():
+        for split, texts in texts_of.items():
             size = len(texts)
             if sentences is not None:
                 dev_size = max(1, round(DEV_SHARE * sentences))
@@ -180,17 +199,38 @@ def sampled_corpus(
                 yield texts[index]._replace(split=split)
 
     inputs = {"files": fingerprints, "sentences": sentences, "seed": seed}
-    return Corpus(corpus_name("", files[0]), {**spec, **inputs}, read)
+    return Corpus(corpus_name("", first_file), {**spec, **inputs}, read)
 
 
-def _split_file(folder: Path, split: str) -> Path:
-    """Find the file of a split in the folder of a treebank."""
-    files = sorted(folder.glob(f"*{split}.conll*")) or sorted(folder.glob(f"{split}.txt*"))
-    if len(files) != 1:
-        names = ", ".join(file.name for file in files) or "none"
-        expected = f"expected one with a name like en-ud-{split}.conllu or {split}.txt"
-        raise CorpusError(folder, f"{split} files in this folder: {names}; {expected}")
-    return files[0]
+def _check_overlap(
+    texts_of: Mapping[str, Sequence[Parsed]], dev: Path, counts: Counter[str]
+) -> None:
+    """Refuse a dev split that is the train split, and count what is in both from a tenth of it on.
+
+    Heads and probes would be scored on what they were chosen or trained on.  Treebanks repeat some
+    short sentences, such as greetings.
+    """
+    train_words, dev_words = ([text.words for text in texts] for texts in texts_of.values())
+    if train_words == dev_words:
+        problem = "dev has the sentences of train"
+        raise CorpusError(dev, f"{problem}; give another file, or one alone, which is then split")
+    n_repeated = sum(map(set(train_words).__contains__, dev_words))
+    if n_repeated >= 0.1 * len(dev_words):
+        counts[REPEATED] += n_repeated
+
+
+def _split_files(folder: Path, split: str) -> list[Path]:
+    """Find the file of a split in the folder of a treebank, or its parts (train-a, train-b)."""
+    pattern = rf".*{split}([-_.][\w-]+|\d+)?\.conll.*|{split}\.txt"
+    files = sorted(path for path in folder.iterdir() if re.fullmatch(pattern, plain_name(path)))
+    names = [plain_name(file).partition(split) for file in files]
+    is_one_corpus = len({corpus for corpus, _, _ in names}) == 1 and len(set(names)) == len(files)
+    are_parts = not any(ending.startswith((".conll", ".txt")) for *_, ending in names)
+    if len(files) == 1 or (is_one_corpus and are_parts):
+        return files
+    listed = ", ".join(file.name for file in files) or "none"
+    expected = f"expected one with a name like en-ud-{split}.conllu or {split}.txt, or its parts"
+    raise CorpusError(folder, f"{split} files in this folder: {listed}; {expected} {split}-a, ...")
 
 
 def split_by_document(
@@ -315,7 +355,7 @@ def _in_order(sentence: Parsed, order: Sequence[int]) -> Parsed:
     new = np.argsort(order).tolist()  # the new place of each word
     changed: dict[str, Any] = {}
     for name, values in sentence._asdict().items():
-        if name in ("words", "heads", "relations", "tags") and values:
+        if name in ("words", "heads", "relations", "tags", "spaces") and values:
             changed[name] = tuple(values[old] for old in order)
     if isinstance(sentence, PairedText):
         pairs = [(new[word], new[parent], label) for word, parent, label in sentence.pairs]

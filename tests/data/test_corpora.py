@@ -15,7 +15,7 @@ from helpers.data.coreference import coreference_corpus
 from helpers.data.treebank import treebank
 from helpers.errors import CorpusError, InputError
 
-TREE = "1\tGo\tgo\tVERB\t_\t_\t0\troot\t_\t_\n\n"
+TREE = "1\tGo\tgo\tVERB\t_\t_\t0\troot\t_\t_\n2\ton\ton\tADP\t_\t_\t1\tprt\t_\t_\n\n"
 CONTENTS = {"https://example.org/train": TREE * 3, "https://example.org/dev": TREE * 2}
 
 

@@ -41,7 +41,8 @@ PROFILE = settings(
 WHOLE_FILE = re.compile(
     r"(has|holds) no |has one sentence|no document has|use a complete copy|save it as "
     r"plain text|document type|no examples|"
-    r"\d+ labels in|no argument after|not tab-separated|archive, which is not read|looks like"
+    r"no word has a parent|\d+ labels in|no argument after|not tab-separated|"
+    r"archive, which is not read|looks like"
 )
 
 HUGE = 100_000
