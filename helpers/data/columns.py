@@ -99,7 +99,9 @@ def read_trees(path: Path, counts: Counter[str]) -> Iterator[Sentence]:
     origin = plain_name(path)
     number = 0
     for number, (marks, nodes) in enumerate(read_blocks(path, format, counts), 1):
-        rows = [node for node in nodes if not node.mark]
+        rows = rows_of_words(nodes)
+        if not rows:
+            continue
         if "newdoc" in marks:
             origin = f"{plain_name(path)}, document {marks['newdoc'] or number}"
         words = tuple(row.word for row in rows)
@@ -114,12 +116,17 @@ def read_trees(path: Path, counts: Counter[str]) -> Iterator[Sentence]:
         raise CorpusError(path, f"has no sentence; expected {EXPECTED['treebank']}")
 
 
+def rows_of_words(nodes: Sequence[Row]) -> list[Row]:
+    """Leave out what is no word: multiword tokens and empty nodes of CoNLL-U."""
+    return [node for node in nodes if not node.mark]
+
+
 def spaces_before(nodes: Sequence[Row]) -> tuple[bool, ...]:
     """Tell for each word of a sentence in CoNLL-U whether a space stands before it in the text.
 
     Inside a multiword token there is none if its words make up the token, as "do" and "n't" do.
     """
-    rows = [node for node in nodes if not node.mark]
+    rows = rows_of_words(nodes)
     is_followed = [NO_SPACE not in row.cells[9].split("|") for row in rows]
     for token in nodes:
         if token.mark == "-":
@@ -128,7 +135,7 @@ def spaces_before(nodes: Sequence[Row]) -> tuple[bool, ...]:
             for index in range(first - 1, min(last, len(rows))):
                 is_last = index == last - 1
                 is_followed[index] = NO_SPACE not in token.cells[9] if is_last else has_other_form
-    return (True, *is_followed[:-1])
+    return (True, *is_followed)[: len(rows)]
 
 
 def read_blocks(
@@ -142,7 +149,7 @@ def read_blocks(
         is_comment = text[:1] == "#" and format != "plain"  # in the plain format "#" is a word
         if is_comment or not text.strip():
             if rows:
-                _check_words(path, rows, word_column)
+                _check_words(path, rows_of_words(rows), word_column)
                 yield marks, rows
                 marks = {}
                 rows = []
@@ -160,7 +167,7 @@ def read_blocks(
 
 def _check_words(path: Path, rows: Sequence[Row], word_column: int) -> None:
     """Refuse a sentence whose words the corpus leaves out; a single "_" can be a word."""
-    forms = {row.cells[word_column] for row in rows if not row.mark}
+    forms = {row.cells[word_column] for row in rows}
     if forms <= {"_", "[WORD]"} and (len(rows) > 1 or "[WORD]" in forms):
         problem = "the words of this corpus are left out; put them in as its README says"
         raise CorpusError(path, problem, rows[0].line)

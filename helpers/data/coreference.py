@@ -30,7 +30,7 @@ from typing import Any
 
 import pandas as pd
 
-from helpers.data.columns import Format, Row, read_blocks, read_tree, spaces_before
+from helpers.data.columns import Format, Row, read_blocks, read_tree, rows_of_words, spaces_before
 from helpers.data.corpora import corpus_name, find_corpus
 from helpers.data.records import (
     AnnotatedText,
@@ -294,7 +294,7 @@ def _document(
     source = (name or Path(plain_name(path)).stem) + part
     # Words, and empty nodes between them.
     nodes = [row for sentence in sentences for row in sentence if row.mark != "-"]
-    rows = [row for row in nodes if not row.mark]
+    rows = rows_of_words(nodes)
     words = tuple(row.word for row in rows)
     if format == "conll2012":
         spans = _read_spans(path, nodes, [row.cells[-1].strip("-_") for row in nodes], counts)
@@ -304,8 +304,8 @@ def _document(
     heads: list[int] = []  # their indices in the document, -1 for a root
     spaces: list[bool] = []
     for sentence in sentences:
-        tree, _ = read_tree(path, [row for row in sentence if not row.mark], format)
-        spaces += spaces_before(sentence)[: len(tree)]
+        tree, _ = read_tree(path, rows_of_words(sentence), format)
+        spaces += spaces_before(sentence)
         heads += [len(heads) + head - 1 if head else -1 for head in tree]
     entity = re.compile(r"(?:^|\|)Entity=([^|]*)")
     brackets = ["".join(entity.findall(row.cells[9])) for row in nodes]
