@@ -389,7 +389,7 @@ def describe_examples(encoder: Model, store: Store) -> Iterator[str]:
 
     yield f"  {preview.describe_used(store.used)}"
     yield f"  the first: {preview.describe_record(store.record(0))}"
-    for reason in store.report.keys() & {REPEATED, SPACED}:
+    for reason in sorted(store.report.keys() & {REPEATED, SPACED}):
         yield f"  {reason}: {store.report[reason]:,}"
     tokenizer: Any = encoder.tokenizer  # transformers allows lists for one token
     unknown = {tokenizer.unk_token, tokenizer.unk_token_id} - {None}
