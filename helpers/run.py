@@ -352,7 +352,11 @@ def check_inputs(study: Study, used: set[str]) -> Iterator[str]:
         from helpers.data.glove import read_glove
 
         read_glove(settings.vectors, max_lines=1000)
-    study.treebank_corpus()
+    from helpers.data.preview import check_relations
+
+    treebank = study.treebank_corpus()
+    if "minimum_count" in used and (settings.treebank or settings.pairs):
+        check_relations(treebank, settings.minimum_count)
     study.coreference_corpus()
 
     from helpers.store.extract import needed_bytes  # torch
@@ -381,9 +385,12 @@ def check_inputs(study: Study, used: set[str]) -> Iterator[str]:
 def describe_examples(encoder: Model, store: Store) -> Iterator[str]:
     """Describe the used part of a corpus and its first example; warn of unknown tokens."""
     from helpers.data import preview
+    from helpers.data.records import REPEATED, SPACED
 
     yield f"  {preview.describe_used(store.used)}"
     yield f"  the first: {preview.describe_record(store.record(0))}"
+    for reason in sorted(store.report.keys() & {REPEATED, SPACED}):
+        yield f"  {reason}: {store.report[reason]:,}"
     tokenizer: Any = encoder.tokenizer  # transformers allows lists for one token
     unknown = {tokenizer.unk_token, tokenizer.unk_token_id} - {None}
     special = {*tokenizer.all_special_tokens, *tokenizer.all_special_ids}

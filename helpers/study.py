@@ -252,16 +252,14 @@ class Study:
             A sample of trees of ``settings.treebank`` (default: automatic parses of the text), or
             of the sentences of ``settings.pairs``.
         """
-        from helpers.data.corpora import resolve_treebank
-        from helpers.data.pairs import paired_corpus
-        from helpers.data.treebank import silver_treebank
+        from helpers.data.treebank import paired_corpus, silver_treebank, treebank
 
         settings = self.settings
         count = settings.sentences
         if settings.pairs:
             return paired_corpus(settings.pairs, sentences=count, seed=settings.seed)
         if settings.treebank:
-            return resolve_treebank(settings.treebank, sentences=count, seed=settings.seed)
+            return treebank(settings.treebank, sentences=count, seed=settings.seed)
         text = settings.text or None
         return silver_treebank(text, count=count, seed=settings.seed, parser=settings.parser)
 
@@ -274,10 +272,8 @@ class Study:
             Those of ``settings.coref``; by default the bundled sample.
         """
         from helpers.data.coreference import coreference_corpus
-        from helpers.data.corpora import resolve_coreference
 
-        coref = self.settings.coref
-        return resolve_coreference(coref) if coref else coreference_corpus()
+        return coreference_corpus(self.settings.coref)
 
     def segment_store(self, model: str = "trained", *, stream: bool = False) -> Store:
         """Extract the token-level maps over the text; a control sees a part of it.

@@ -14,9 +14,9 @@ from committed import committed_figures
 
 from helpers.__main__ import parser
 from helpers.data.columns import detect_format, read_trees
-from helpers.data.coreference_files import read_documents
+from helpers.data.coreference import read_documents
 from helpers.data.glove import read_glove
-from helpers.data.pairs import read_pairs
+from helpers.data.links import read_pairs
 from helpers.run import check_notebooks, list_notebooks
 from helpers.settings import Settings, make_settings
 

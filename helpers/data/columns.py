@@ -1,7 +1,7 @@
 """Readers of column formats, which have one word per line: rows of words, and dependency trees.
 
 The formats are CoNLL-U, CoNLL-X, the plain format of the paper's repository (``word
-head-relation``) and CoNLL-2012, whose coreference `helpers.data.coreference_files` reads.
+head-relation``) and CoNLL-2012, whose coreference `helpers.data.coreference` reads.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from helpers.data.records import Sentence
-from helpers.data.text_files import EXPECTED, lines, plain_name, quoted, refuse_other_formats, word
+from helpers.data.text_files import (
+    EXPECTED,
+    clean_word,
+    lines,
+    plain_name,
+    quoted,
+    refuse_other_formats,
+)
 from helpers.errors import CorpusError
 
 Format = Literal["conllu", "conllx", "plain", "conll2012"]
@@ -30,7 +37,8 @@ _COLUMNS: dict[Format, tuple[Container[int], int, str]] = {
     "conll2012": (range(12, 1 << 20), 3, "at least 12 columns (CoNLL-2012)"),
 }
 # The beginning of a line that has no word of the text: a multi-word range, or an empty node.
-_NO_WORD = re.compile(r"\d+([-.])\d+\s")
+_NO_WORD = re.compile(r"[0-9]{1,9}([-.])[0-9]{1,9}\s")
+NO_SPACE = "SpaceAfter=No"  # in the last column of CoNLL-U
 # The label of a comment that names something, and the value or name after it.
 _MARK = re.compile(
     r"#\s*(sent_id(?=\s*=)|global\.Entity(?=\s*=)|newdoc\b|begin document\b)[^=(]*=?\s*(.*)"
@@ -40,13 +48,14 @@ _MARK = re.compile(
 class Row(NamedTuple):
     """A line of a sentence: its number, its word, cleaned, and all columns.
 
-    The text has no word for an empty node of CoNLL-U.
+    ``mark`` is empty for a word.  It is "-" for a multiword token of CoNLL-U, whose words follow,
+    and "." for an empty node, which is not in the text.
     """
 
     line: int
     word: str
     cells: list[str]
-    is_empty_node: bool
+    mark: str
 
 
 def detect_format(path: Path) -> Format:
@@ -86,9 +95,13 @@ def read_trees(path: Path, counts: Counter[str]) -> Iterator[Sentence]:
         tree in a ``.conllu`` file has exactly one root; converted treebanks may have several.
     """
     format = detect_format(path)
+    has_spaces = format == "conllu" and any(NO_SPACE in text for _, text in lines(path))
     origin = plain_name(path)
     number = 0
-    for number, (marks, rows) in enumerate(read_blocks(path, format, counts), 1):
+    for number, (marks, nodes) in enumerate(read_blocks(path, format, counts), 1):
+        rows = rows_of_words(nodes)
+        if not rows:
+            continue
         if "newdoc" in marks:
             origin = f"{plain_name(path)}, document {marks['newdoc'] or number}"
         words = tuple(row.word for row in rows)
@@ -97,13 +110,36 @@ def read_trees(path: Path, counts: Counter[str]) -> Iterator[Sentence]:
         tags: tuple[str | None, ...] = ()
         if format == "conllu":
             tags = tuple(None if row.cells[3] == "_" else row.cells[3] for row in rows)
-        yield Sentence(words, heads, relations, "", source, tags if any(tags) else ())
+        spaces = spaces_before(nodes) if has_spaces else ()
+        yield Sentence(words, heads, relations, "", source, tags if any(tags) else (), spaces)
     if not number:
         raise CorpusError(path, f"has no sentence; expected {EXPECTED['treebank']}")
 
 
+def rows_of_words(nodes: Sequence[Row]) -> list[Row]:
+    """Leave out what is no word: multiword tokens and empty nodes of CoNLL-U."""
+    return [node for node in nodes if not node.mark]
+
+
+def spaces_before(nodes: Sequence[Row]) -> tuple[bool, ...]:
+    """Tell for each word of a sentence in CoNLL-U whether a space stands before it in the text.
+
+    Inside a multiword token there is none if its words make up the token, as "do" and "n't" do.
+    """
+    rows = rows_of_words(nodes)
+    is_followed = [NO_SPACE not in row.cells[9].split("|") for row in rows]
+    for token in nodes:
+        if token.mark == "-":
+            first, last = map(int, token.cells[0].split("-"))
+            has_other_form = token.word != "".join(row.word for row in rows[first - 1 : last])
+            for index in range(first - 1, min(last, len(rows))):
+                is_last = index == last - 1
+                is_followed[index] = NO_SPACE not in token.cells[9] if is_last else has_other_form
+    return (True, *is_followed)[: len(rows)]
+
+
 def read_blocks(
-    path: Path, format: Format, counts: Counter[str], *, keep_empty_nodes: bool = False
+    path: Path, format: Format, counts: Counter[str]
 ) -> Iterator[tuple[dict[str, str], list[Row]]]:
     """Yield the rows of each sentence, with the values of the marks before it by their labels."""
     n_columns, word_column, expected = _COLUMNS[format]
@@ -113,7 +149,7 @@ def read_blocks(
         is_comment = text[:1] == "#" and format != "plain"  # in the plain format "#" is a word
         if is_comment or not text.strip():
             if rows:
-                _check_words(path, rows, word_column)
+                _check_words(path, rows_of_words(rows), word_column)
                 yield marks, rows
                 marks = {}
                 rows = []
@@ -122,12 +158,11 @@ def read_blocks(
                 marks[mark[1]] = mark[2].strip()
             continue
         no_word = _NO_WORD.match(text) if format in ("conllu", "conllx") else None
-        if no_word and (no_word[1] == "-" or not keep_empty_nodes):
-            continue
         cells = text.split("\t") if "\t" in text else re.findall("[^ ]+", text)
         if len(cells) not in n_columns:
             raise CorpusError(path, f"expected {expected}, found {len(cells)} columns", line)
-        rows.append(Row(line, word(cells[word_column], counts), cells, bool(no_word)))
+        word = clean_word(cells[word_column], Counter() if no_word else counts)
+        rows.append(Row(line, word, cells, no_word[1] if no_word else ""))
 
 
 def _check_words(path: Path, rows: Sequence[Row], word_column: int) -> None:

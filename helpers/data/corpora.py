@@ -9,16 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pandas as pd
 
-from helpers.data.coreference import coreference_corpus
-from helpers.data.records import Corpus, Document, Sentence
 from helpers.data.text_files import unpacked
-from helpers.data.treebank import treebank
 from helpers.errors import CorpusError, InputError
 from helpers.files import cache_root, resolve_user_path
 from helpers.progress import progress
@@ -68,6 +64,11 @@ def find_corpus(source: str, annotation: str) -> Path:
     return path
 
 
+def corpus_name(source: str | Path, file: Path) -> str:
+    """Name a corpus: as the table of corpora does, or by its file, up to the first dot."""
+    return str(source) if source in registry().index else file.name.partition(".")[0]
+
+
 def fetch(name: str) -> Path:
     """Find the folder of a corpus, and download the files that it lacks.
 
@@ -90,6 +91,8 @@ def fetch(name: str) -> Path:
     CorpusError
         For a file that is not the pinned version.
     """
+    import pooch
+
     root = Path(os.environ.get("CORPORA_DIR") or cache_root() / "corpora")
     files = corpus_files().query("corpus == @name")
     for file in progress(files.itertuples(), f"checking {name}", unit="file", total=len(files)):
@@ -98,7 +101,12 @@ def fetch(name: str) -> Path:
         packed = path.with_name(f"{path.name}.gz")
         existing = packed if packed.is_file() else path
         if not existing.is_file():
-            _download(path, url, file.sha256)
+            try:
+                pooch.retrieve(url, file.sha256, path.name, path.parent)
+            except (OSError, ValueError) as error:  # the latter: a wrong hash
+                problem = f"{url} cannot be downloaded ({str(error)[:120]})"
+                remedy = f"try again with a network, or copy it to {path}"
+                raise InputError(f"{problem}; {remedy}") from error
             continue
         with unpacked(existing) as content:
             digest = hashlib.file_digest(content, "sha256").hexdigest()
@@ -106,51 +114,3 @@ def fetch(name: str) -> Path:
             problem = f"not the pinned version (expected SHA-256 {file.sha256})"
             raise CorpusError(existing, f"{problem}; remove it, or replace it with {url}")
     return path.parent
-
-
-def resolve_treebank(
-    source: str, *, sentences: int | None = None, seed: int = 0
-) -> Corpus[Sentence]:
-    """Open the treebank that the user names by ``--treebank``.
-
-    Parameters
-    ----------
-    source : str
-        The name of a corpus, a folder, a file, or "TRAIN,DEV".
-    sentences, seed
-        As in `treebank`.
-
-    Returns
-    -------
-    Corpus of Sentence
-
-    Raises
-    ------
-    InputError
-        If there is no such corpus, folder or file.
-    """
-    # A path may have a comma in it.
-    parts = [source] if resolve_user_path(source).exists() else source.split(",", 1)
-    paths = [find_corpus(part.strip(), "treebank") for part in parts]
-    return _named(treebank(*paths, sentences=sentences, seed=seed), source)
-
-
-def resolve_coreference(source: str) -> Corpus[Document]:
-    """Open the coreference corpus that the user names by ``--coref``: a name, file or folder."""
-    return _named(coreference_corpus(find_corpus(source, "coreference")), source)
-
-
-def _named(corpus: Corpus, source: str) -> Corpus:
-    """Give a corpus of the registry its name there, in place of the name of a file."""
-    return replace(corpus, name=source) if source in registry().index else corpus
-
-
-def _download(path: Path, url: str, sha256: str) -> None:
-    """Download a file."""
-    import pooch
-
-    try:
-        pooch.retrieve(url, sha256, path.name, path.parent)
-    except (OSError, ValueError) as error:  # the latter: a wrong hash
-        problem = f"{url} cannot be downloaded ({str(error)[:120]})"
-        raise InputError(f"{problem}; try again with a network, or copy it to {path}") from error

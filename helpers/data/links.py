@@ -3,18 +3,32 @@
 A link is asked about a word: the parent of a dependent (section 4.2), its partners in pairs of any
 relation, or the antecedents of a mention (section 4.3).  `read_links` makes the links of a record
 once, as arrays, whichever annotation the record has.
+
+Pairs of any relation come from a file with one JSON object per line, which has the words of a
+sentence and its pairs::
+
+    {"words": ["She", "reads", "books"], "pairs": [[0, 1, "nsubj"], [2, 1, "obj"]]}
+
+A pair has a dependent, a parent and a label; words are counted from 0.  A word that is paired with
+itself is a root, which no pick finds.  A word may have several partners, and a pick is right if it
+is any of them.  Optional are ``document``, a name, and ``tags``, a class for each word or null.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+import json
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int, Shaped
 
-from helpers.data.records import Pair, Record
+from helpers.data.records import Pair, PairedText, Record
+from helpers.data.text_files import clean_word, lines, plain_name
+from helpers.errors import CorpusError
 
 COREFERENCE = "coreference"  # the only relation of a coreference corpus
 # Names that tables give to rows of their own; "root" is one, too, of a word that has no parent.
@@ -22,6 +36,10 @@ RESERVED = frozenset({"All", "every relation", COREFERENCE})
 ROOT = "root"
 POSSESSIVE_RELATIONS = frozenset({"poss", "nmod:poss"})
 NO_MENTION = -1
+EXPECTED_LINE = (
+    'expected one JSON object per line, such as {"words": ["She", "reads"], '
+    '"pairs": [[0, 1, "nsubj"]], "document": "d1", "tags": ["PRON", null]}'
+)
 Link = tuple[str, int, int, np.ndarray, np.ndarray, int]  # a row of each field of `Links`
 
 
@@ -115,8 +133,9 @@ def labelled_pairs(record: Record) -> list[Pair]:
 
 def _label(word: int, parent: int, name: str) -> str:
     """Tell a label from the names that tables give to rows of their own."""
-    is_root_of_another = name.lower() == ROOT and word != parent
-    return f"{name} (label)" if name in RESERVED or is_root_of_another else name
+    plain = re.sub(r"( \(label\))+$", "", name)  # "All (label)" could be a label, too
+    is_root_of_another = plain.lower() == ROOT and word != parent
+    return f"{name} (label)" if plain in RESERVED or is_root_of_another else name
 
 
 def _links_of_pairs(record: Record) -> Iterator[Link]:
@@ -153,3 +172,86 @@ def _links_of_mentions(record: Record) -> Iterator[Link]:
             candidates[head_words] = True
             gold[head_word] = candidates[head_word] = False
             yield COREFERENCE, head_word, head_word, gold, candidates, number
+
+
+def read_pairs(path: Path, counts: Counter[str]) -> Iterator[PairedText]:
+    """Yield the sentences of a file of pairs that have one, in order, without a split.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    counts : Counter
+        Receives the numbers of words that were changed, and of sentences without a pair.
+
+    Raises
+    ------
+    CorpusError
+        With the line, for what breaks the format, and if no sentence has a pair.
+    """
+    n_texts = 0
+    for number, line in lines(path):
+        if not line.strip():
+            continue
+        try:
+            text = _read_object(line)
+            pairs = dict.fromkeys(read_pair(pair, len(text["words"])) for pair in text["pairs"])
+        except (ValueError, TypeError, RecursionError) as error:
+            problem = f"this line cannot be read ({error})"
+            raise CorpusError(path, f"{problem}; {EXPECTED_LINE}", number) from error
+        if not pairs:
+            counts["sentences dropped: no pair"] += 1
+            continue
+        n_texts += 1
+        document = f", document {text['document']}" if text["document"] else ""
+        words = tuple(clean_word(form, counts) for form in text["words"])
+        source = f"{plain_name(path)}{document}, sentence {number}"
+        yield PairedText(words, tuple(pairs), "", source, tuple(text["tags"]))
+    if not n_texts:
+        raise CorpusError(path, f"has no sentence with a pair; {EXPECTED_LINE}")
+
+
+def _read_object(line: str) -> dict[str, Any]:
+    """Read the JSON object of a line; ValueError for one with other fields than the format has."""
+    text = {"document": "", "tags": [], **json.loads(line)}
+    types = {name: type(value) for name, value in text.items()}
+    if types != {"document": str, "tags": list, "words": list, "pairs": list}:
+        raise ValueError("other fields, or fields of another type")
+    if not text["words"] or len(text["tags"]) not in (0, len(text["words"])):
+        raise ValueError("no words, or not a tag for each")
+    if not all(isinstance(word, str) for word in text["words"]):
+        raise ValueError("a word is no text")
+    if not all(isinstance(tag, str | None) for tag in text["tags"]):
+        raise ValueError("a tag is neither text nor null")
+    return text
+
+
+def read_pair(pair: Any, n_words: int) -> Pair:
+    """Check a pair of words and its label.
+
+    Parameters
+    ----------
+    pair : list
+        Dependent, parent and label.
+    n_words : int
+        Number of words of the sentence.
+
+    Returns
+    -------
+    (int, int, str)
+
+    Raises
+    ------
+    ValueError
+        With the problem and the remedy, for words that the sentence does not have, or another form.
+    """
+    if not (isinstance(pair, (list, tuple)) and len(pair) == 3):
+        raise ValueError(f"the pair {pair!r} is not [dependent, parent, label]")
+    dependent, parent, label = pair
+    if not (isinstance(label, str) and label.strip()):
+        raise ValueError(f"the pair {pair!r} has no label")
+    for index in (dependent, parent):
+        if type(index) is not int or not 0 <= index < n_words:
+            words = f"whole numbers from 0 to {n_words - 1}"
+            raise ValueError(f"the pair {list(pair)} has the word {index!r}; words are {words}")
+    return dependent, parent, label

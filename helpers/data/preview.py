@@ -6,17 +6,24 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from itertools import chain, islice
+from operator import itemgetter
 
 import numpy as np
 
-from helpers.data.links import read_links
-from helpers.data.records import Record
+from helpers.data.links import labelled_pairs, read_links
+from helpers.data.records import Corpus, Record
 from helpers.data.text_files import quoted
 from helpers.data.wikipedia import Article
+from helpers.errors import InputError
 
 # Tags, wiki links and templates, rows of tables, headings of Markdown, LaTeX, character references.
 _MARKUP = re.compile(
     r"</?[A-Za-z][^<>]*>|\[\[|\]\]|\{\{|\}\}|^\|.*\||^#{1,6} |\\[a-z]{2,20}\{|&[a-z]{2,10};"
+)
+# How lines of code and data begin or end, and prose hardly does.
+_CODE = re.compile(
+    r"^\S*[\\{}<>|=@#~^*_`]|^\[?\d+[-/:]\d"  # a first word with a mark in it, a date, a time
+    r"""|["']\s?[,;:|]\s?[\w.]*$|[{}\[\]<>|\\;=]$"""  # a quoted cell before an unquoted one
 )
 
 
@@ -127,12 +134,26 @@ def note_text(articles: Iterable[Article]) -> list[str]:
     paragraphs = list(islice(all_paragraphs, 500))
     beginning = f"of the first {len(paragraphs):,} paragraphs"
     with_markup = list(filter(_MARKUP.search, paragraphs))
+    with_code = list(filter(_CODE.search, paragraphs))
     n_continued = sum(text[0].islower() for text in paragraphs)
     notes = []
     if len(with_markup) > 0.05 * len(paragraphs):
         problem = f"{len(with_markup):,} {beginning} have markup, such as {quoted(with_markup[0])}."
         notes.append(f"{problem} Remove it from the text.")
+    elif len(with_code) > 0.2 * len(paragraphs):
+        problem = f"{len(with_code):,} {beginning} begin or end as code or data do,"
+        notes.append(f"{problem} such as {quoted(with_code[0])}. Keep the prose only.")
     if n_continued > 0.3 * len(paragraphs):
         problem = f"{n_continued:,} {beginning} begin within a sentence, because each line is one."
         notes.append(f"{problem} Put a blank line between paragraphs.")
     return notes
+
+
+def check_relations(treebank: Corpus, minimum_count: int) -> None:
+    """Raise InputError if no relation has the words that Table 1 asks for."""
+    pairs = chain.from_iterable(labelled_pairs(text._asdict()) for text in treebank.records())
+    counts = Counter(label for word, parent, label in pairs if word != parent)
+    label, count = max(counts.items(), key=itemgetter(1), default=("none", 0))
+    if count < minimum_count:
+        problem = f"the most frequent relation of {treebank.name}, {label!r}, has {count:,} words"
+        raise InputError(f"{problem}; lower --minimum-count to {count}, or use a larger treebank")

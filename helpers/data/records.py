@@ -20,6 +20,9 @@ from jaxtyping import Bool
 from helpers.files import json_digest
 
 WORD_MARKS = "Ġ▁"  # how byte-level and SentencePiece vocabularies write a leading space
+# Reasons of reports that a dry run shows, too.
+REPEATED = "dev sentences whose words are in train, too"
+SPACED = "words with a space before them, whether the text has one or not"
 SPECIAL_ROLES = ("cls", "sep", "first")
 KEY_TYPES = ("sep", "cls", "punctuation", "other", "first")  # of Figure 3, in its order
 
@@ -47,7 +50,8 @@ class Sentence(NamedTuple):
     ``train`` or ``dev``.  ``source`` is "ARTICLE, paragraph N, sentence N", or
     "FILE, document NAME, sentence ID", or "FILE, sentence ID" where the documents of a file are
     not known; `document_of` reads it.  ``tags`` are universal part-of-speech tags, one per word, as
-    in `Document`, or empty if the corpus has none.
+    in `Document`, or empty if the corpus has none.  ``spaces`` tell for each word whether the text
+    has a space before it; they are empty if the corpus does not say so.
     """
 
     words: tuple[str, ...]
@@ -56,6 +60,7 @@ class Sentence(NamedTuple):
     split: str
     source: str
     tags: tuple[str | None, ...] = ()
+    spaces: tuple[bool, ...] = ()
 
 
 Pair = tuple[int, int, str]  # dependent, parent and label; words from 0, a root with itself
@@ -81,8 +86,8 @@ class AnnotatedText(NamedTuple):
     """A coreference document as its file has it, before the heads of mentions are settled.
 
     ``heads[i]`` is the index of word ``i``'s head in the document (-1: a sentence root).
-    ``tags`` are as in `Document`.  ``heads`` and ``sentence_starts`` are None if the format does
-    not have them.
+    ``tags`` are as in `Document`, and ``spaces`` as in `Sentence`.  ``heads`` and
+    ``sentence_starts`` are None if the format does not have them.
     """
 
     source: str
@@ -91,6 +96,7 @@ class AnnotatedText(NamedTuple):
     tags: tuple[str | None, ...]
     heads: tuple[int, ...] | None = None
     sentence_starts: tuple[bool, ...] | None = None
+    spaces: tuple[bool, ...] = ()
 
 
 class Mention(NamedTuple):
@@ -112,7 +118,7 @@ def name_chains(mentions: Sequence[Mention]) -> tuple[Mention, ...]:
 class Document(NamedTuple):
     """A coreference document; ``tags`` are universal part-of-speech tags, one per word.
 
-    The tag of a word is None if no one knows it.
+    The tag of a word is None if no one knows it.  ``spaces`` are as in `Sentence`.
     """
 
     words: tuple[str, ...]
@@ -120,6 +126,7 @@ class Document(NamedTuple):
     mentions: tuple[Mention, ...]
     split: str
     source: str
+    spaces: tuple[bool, ...] = ()
 
     def cut(self, words: int) -> tuple[Document, int]:
         """Cut the document after some words.
@@ -139,7 +146,8 @@ class Document(NamedTuple):
             Number of mentions that cross the cut or begin after it.
         """
         inside = name_chains([mention for mention in self.mentions if mention.end <= words])
-        shorter = self._replace(words=self.words[:words], tags=self.tags[:words], mentions=inside)
+        parts = {name: getattr(self, name)[:words] for name in ("words", "tags", "spaces")}
+        shorter = self._replace(**parts, mentions=inside)
         return shorter, len(self.mentions) - len(inside)
 
 

@@ -15,7 +15,7 @@ import re
 import unicodedata
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain, islice
@@ -40,15 +40,16 @@ EXPECTED = {  # by what a file is read for
     "treebank": "CoNLL-U, CoNLL-X (8 or 10 columns) or lines of 'word head-relation'",
     "coreference": "CoNLL-2012 (*_conll), CorefUD or GUM (.conllu with Entity=), brackets (.txt)",
 }
-_NAME = r'"?\w[\w./#-]{0,39}"?'  # of a column
-_TABLE = rf"[^\t\n]+\t.*\n[^\t\n]+\t|{_NAME}([,;]){_NAME}(?:\1{_NAME})*\n.*\1"
 ANY = "text treebank coreference"
 REFUSALS = (  # what a file is read for, how it begins after any comments, and what it looks like
     (ANY, r'(?:\{\s*(?:".*)?|\[\s*(?:\{.*)?)\n', "JSON; convert it"),
     ("text", r"<mediawiki\b", "a MediaWiki dump; scripts/clean_dump.py converts it"),
     (ANY, r"(?i:<(?:\?xml|!DOCTYPE|html|mediawiki)\b)", "XML or HTML; convert it"),
     ("text", r"\d{3,}:\d+:.", "the index of a dump; name the dump, not its index"),
-    ("text", _TABLE, "a table; write its column of texts to a file"),
+    ("text treebank", r"""[\[{]\s*["']""", "JSON; convert it"),
+    ("text", r"\{\\rtf", "RTF; save it as plain text"),
+    ("text", r">.*\n(?:[A-Z*-]{4,}|[acgtun-]{4,})\n", "FASTA; keep the sequences"),
+    ("text", r"WEBVTT|\d+\n\d\d:\d\d:\d\d[,.]\d+ -->", "subtitles; keep their text"),
     ("treebank coreference", r"#\s*global\.columns\b", "CoNLL-U Plus; keep ten columns"),
     ("treebank", r"#begin document\b", "CoNLL-2012; convert it"),
     ("treebank", r"\(\s*(?:\(|(?:S|TOP|ROOT)\b)", "phrase structure in brackets; convert it"),
@@ -91,13 +92,18 @@ def existing_file(path: str | Path) -> Path:
     raise CorpusError(path, "does not exist or is not a regular file; check the path")
 
 
+def files_below(folder: Path, pattern: str) -> list[Path]:
+    """List the files in a folder and below it whose names match, as they are when unpacked."""
+    names = re.compile(rf"(?!\.){pattern}")
+    files = (path for path in folder.rglob("*") if names.fullmatch(plain_name(path)))
+    return sorted(path for path in files if path.is_file())
+
+
 def text_paths(path: Path) -> list[Path]:
     """List a file, or the text files in a folder and below it; CorpusError for none."""
     if not path.is_dir():
         return [path]
-    patterns = ("*.txt", "*.md", "wiki_[0-9][0-9]*")  # the last of WikiExtractor, may be packed
-    candidates = sorted(file for pattern in patterns for file in path.rglob(pattern))
-    files = [file for file in candidates if file.is_file() and file.name[0] != "."]
+    files = files_below(path, r".*\.(txt|md)|wiki_[0-9][0-9].*")  # the last of WikiExtractor
     if not files:
         problem = "has no .txt or .md file and none of WikiExtractor (wiki_00)"
         raise CorpusError(path, f"{problem}; name another folder or a file")
@@ -169,7 +175,7 @@ def visible(text: str) -> bool:
     return any(unicodedata.category(character)[0] not in "ZCM" for character in characters)
 
 
-def word(cell: str, counts: Counter[str]) -> str:
+def clean_word(cell: str, counts: Counter[str]) -> str:
     """Clean the word in a column: the cell as it is, or ``_`` if all of it is invisible.
 
     Spaces inside a word, such as a no-break space, stay.  ``counts`` receives the number of words
@@ -188,18 +194,33 @@ def quoted(text: str) -> str:
 
 def refuse_other_formats(path: Path, purpose: str) -> None:
     """Raise CorpusError if a file begins as one in a format that is not read for a purpose."""
-    beginning = ""  # its comments and the two lines after them, without blank lines
-    n_rows = 0
-    for _, line in lines(path):
-        text = line.strip()
-        if text:
-            beginning += f"{text}\n"
-            n_rows += not text.startswith("#")
-        if n_rows == 2:
-            break
+    texts = (line.rstrip() for _, line in lines(path) if line.strip())
+    rows = list(islice(texts, 100))
+    beginning = "".join(f"{row.strip()}\n" for row in rows)
     for purposes, pattern, sentence in REFUSALS:
         if purpose in purposes and re.match(rf"(?:#.*\n)*?(?:{pattern})", beginning):
             raise CorpusError(path, f"looks like {sentence}; expected {EXPECTED[purpose]}", 1)
+    if purpose == "text" and is_table(rows):
+        sentence = "a table; write its column of texts to a file"
+        raise CorpusError(path, f"looks like {sentence}; expected {EXPECTED[purpose]}", 1)
+
+
+def is_table(rows: Sequence[str]) -> bool:
+    """Tell whether lines are rows of a table: four of five have as many cells as the first one.
+
+    In prose a space follows a comma.  A few lines of prose may have one comma each nevertheless, so
+    that up to four rows need tabs or quoted cells.
+    """
+    text = "\n".join(row for row in rows if row[0] != "#")
+    table = re.sub(r'"[^"]*"', '""', text).split("\n")  # a separator in quotes separates no cells
+    for separator in "\t,;|":
+        n_separators = table[0].count(separator)
+        regular = [row for row in table if row.count(separator) == n_separators > 0]
+        n_rows = sum(row[0] != separator and f"{separator} " not in row for row in regular)
+        is_marked = separator == "\t" or '"' in text or len(table) > 4
+        if is_marked and n_rows >= max(2, 0.8 * len(table)):
+            return True
+    return False
 
 
 def is_english(texts: Iterable[str]) -> bool:

@@ -13,6 +13,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, islice
@@ -24,17 +25,28 @@ import numpy as np
 from helpers.cache import cached
 from helpers.data import CODE
 from helpers.data.columns import detect_format, read_trees
-from helpers.data.records import Corpus, PairedText, Sentence, document_of, reservoir
+from helpers.data.corpora import corpus_name, find_corpus
+from helpers.data.links import labelled_pairs, read_pairs
+from helpers.data.records import (
+    REPEATED,
+    Corpus,
+    PairedText,
+    Sentence,
+    document_of,
+    reservoir,
+)
 from helpers.data.text_files import (
+    clean_word,
     existing_file,
     file_fingerprint,
     is_english,
     one_line,
+    plain_name,
     quoted,
-    word,
 )
-from helpers.data.wikipedia import SAMPLE, articles, corpus_name
+from helpers.data.wikipedia import SAMPLE, articles, text_name
 from helpers.errors import CorpusError, InputError
+from helpers.files import resolve_user_path
 from helpers.progress import progress
 
 if TYPE_CHECKING:
@@ -57,7 +69,7 @@ _ADDRESS = re.compile(r"https?:|www\.|\w\.(?:com|org|net)\b|@")
 
 
 def treebank(
-    train: Path, dev: Path | None = None, *, sentences: int | None = None, seed: int = 0
+    source: str | Path, *, sentences: int | None = None, seed: int = 0
 ) -> Corpus[Sentence]:
     """Read a gold treebank: the sentences of its train split, then those of its dev split.
 
@@ -65,13 +77,11 @@ def treebank(
 
     Parameters
     ----------
-    train : Path
-        The train file, if ``dev`` is given.  Otherwise a folder that holds both files (as UD's
-        ``*-train.conllu`` and ``*-dev.conllu``, or the paper's ``train.txt`` and ``dev.txt``), or
-        one file to split: random documents with at most a fifth of its sentences become dev, or
-        blocks of 20 sentences if its documents are unknown.
-    dev : Path, optional
-        The dev file.
+    source : str or Path
+        What the user names by ``--treebank``: "TRAIN,DEV", two files; a corpus by its name, or a
+        folder, which holds both files (as UD's ``*-train.conllu`` and ``*-dev.conllu``, or the
+        paper's ``train.txt`` and ``dev.txt``); or one file to split: random documents with at most
+        a fifth of its sentences become dev, or blocks of 20 sentences if its documents are unknown.
     sentences : int, optional
         Size of a random sample of both splits together, a fifth of it dev.  A split with fewer
         sentences than its part is taken whole.  None: all sentences.
@@ -84,19 +94,55 @@ def treebank(
 
     Raises
     ------
-    CorpusError
+    InputError
         For a file that is missing or breaks its format.
     """
-    if train.is_dir():
-        dev = _split_file(train, "dev")
-        train = _split_file(train, "train")
-    files = {"train": train} if dev is None else {"train": train, "dev": dev}
-    spec = {"kind": "treebank", "formats": [detect_format(file) for file in files.values()]}
-    return sampled_corpus(files, read_trees, spec, sentences=sentences, seed=seed)
+    # A path may have a comma in it.
+    is_path = resolve_user_path(source).exists()
+    parts = [str(source)] if is_path else str(source).split(",", 1)
+    splits = [[find_corpus(part.strip(), "treebank")] for part in parts]
+    folder = splits[0][0]
+    if folder.is_dir():
+        splits = [_split_files(folder, split) for split in ("train", "dev")]
+    formats = ["+".join(map(detect_format, paths)) for paths in splits]
+    spec = {"kind": "treebank", "formats": formats}
+    corpus = sampled_corpus(splits, read_trees, spec, sentences=sentences, seed=seed)
+    return replace(corpus, name=corpus_name(source, splits[0][0]))
+
+
+def paired_corpus(
+    path: str | Path, *, sentences: int | None = None, seed: int = 0
+) -> Corpus[PairedText]:
+    """Read the pairs of a file: the sentences of its train split, then those of its dev split.
+
+    Random documents with at most a fifth of the sentences become dev, as of a treebank of one file.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+    sentences : int, optional
+        Size of a random sample of both splits together, a fifth of it dev.  None: all sentences.
+    seed : int
+        Seed of the sample and of the split.
+
+    Returns
+    -------
+    Corpus of PairedText
+
+    Raises
+    ------
+    CorpusError
+        For a file that is missing and, with the line, for one that breaks the format.
+    """
+    file = existing_file(path)
+    if file.is_dir():
+        raise CorpusError(path, "is a folder; name one file of pairs")
+    return sampled_corpus([[file]], read_pairs, {"kind": "pairs"}, sentences=sentences, seed=seed)
 
 
 def sampled_corpus(
-    files: Mapping[str, Path],
+    splits: Sequence[Sequence[Path]],
     read_file: Callable[[Path, Counter[str]], Iterator[Parsed]],
     spec: Mapping[str, Any],
     *,
@@ -107,8 +153,8 @@ def sampled_corpus(
 
     Parameters
     ----------
-    files : mapping of str to Path
-        The files of the splits "train" and "dev"; a single file is split by its documents.
+    splits : sequence of sequence of Path
+        The files of train, and those of dev; train alone is split by its documents.
     read_file : callable
         Yields the sentences of a file.
     spec : mapping
@@ -122,17 +168,26 @@ def sampled_corpus(
     -------
     Corpus of Sentence or of PairedText
     """
-    fingerprints = [file_fingerprint(file) for file in files.values()]
+    fingerprints = [file_fingerprint(file) for file in chain.from_iterable(splits)]
+    first_file = splits[0][0]
 
     def read(counts: Counter[str]) -> Iterator[Parsed]:
-        splits: dict[str, list[Parsed]] = {}
-        for split, file in files.items():
-            bar = progress(read_file(file, counts), f"Reading {file.name}", unit=" sentences")
-            splits[split] = list(bar)
-        if "dev" not in splits:
-            splits = split_by_document(splits["train"], files["train"], seed)
+        texts_of: dict[str, list[Parsed]] = {}
+        for split, files in zip(("train", "dev"), splits, strict=False):
+            texts_of[split] = []
+            for file in files:
+                bar = progress(read_file(file, counts), f"Reading {file.name}", unit=" sentences")
+                texts_of[split] += bar
+        all_texts = list(chain.from_iterable(texts_of.values()))
+        pairs = chain.from_iterable(labelled_pairs(text._asdict()) for text in all_texts)
+        if not any(word != parent for word, parent, _ in pairs):
+            problem = "no word has a parent, because each one is a root"
+            raise CorpusError(first_file, f"{problem}; use a treebank with its heads")
+        if "dev" not in texts_of:
+            texts_of = split_by_document(all_texts, first_file, seed)
+        _check_overlap(texts_of, splits[-1][0], counts)
         generator = random.Random(seed)
-        for split, texts in splits.items():
+        for split, texts in texts_of.items():
             size = len(texts)
             if sentences is not None:
                 dev_size = max(1, round(DEV_SHARE * sentences))
@@ -143,19 +198,39 @@ def sampled_corpus(
             for index in sorted(generator.sample(range(len(texts)), size)):
                 yield texts[index]._replace(split=split)
 
-    name = files["train"].name.partition(".")[0]
     inputs = {"files": fingerprints, "sentences": sentences, "seed": seed}
-    return Corpus(name, {**spec, **inputs}, read)
+    return Corpus(corpus_name("", first_file), {**spec, **inputs}, read)
 
 
-def _split_file(folder: Path, split: str) -> Path:
-    """Find the file of a split in the folder of a treebank."""
-    files = sorted(folder.glob(f"*{split}.conll*")) or sorted(folder.glob(f"{split}.txt*"))
-    if len(files) != 1:
-        names = ", ".join(file.name for file in files) or "none"
-        expected = f"expected one with a name like en-ud-{split}.conllu or {split}.txt"
-        raise CorpusError(folder, f"{split} files in this folder: {names}; {expected}")
-    return files[0]
+def _check_overlap(
+    texts_of: Mapping[str, Sequence[Parsed]], dev: Path, counts: Counter[str]
+) -> None:
+    """Refuse a dev split that is the train split, and count what is in both from a tenth of it on.
+
+    Heads and probes would be scored on what they were chosen or trained on.  Treebanks repeat some
+    short sentences, such as greetings.
+    """
+    train_words, dev_words = ([text.words for text in texts] for texts in texts_of.values())
+    if train_words == dev_words:
+        problem = "dev has the sentences of train"
+        raise CorpusError(dev, f"{problem}; give another file, or one alone, which is then split")
+    n_repeated = sum(map(set(train_words).__contains__, dev_words))
+    if n_repeated >= 0.1 * len(dev_words):
+        counts[REPEATED] += n_repeated
+
+
+def _split_files(folder: Path, split: str) -> list[Path]:
+    """Find the file of a split in the folder of a treebank, or its parts (train-a, train-b)."""
+    pattern = rf".*{split}([-_.][\w-]+|\d+)?\.conll.*|{split}\.txt"
+    files = sorted(path for path in folder.iterdir() if re.fullmatch(pattern, plain_name(path)))
+    names = [plain_name(file).partition(split) for file in files]
+    is_one_corpus = len({corpus for corpus, _, _ in names}) == 1 and len(set(names)) == len(files)
+    are_parts = not any(ending.startswith((".conll", ".txt")) for *_, ending in names)
+    if len(files) == 1 or (is_one_corpus and are_parts):
+        return files
+    listed = ", ".join(file.name for file in files) or "none"
+    expected = f"expected one with a name like en-ud-{split}.conllu or {split}.txt, or its parts"
+    raise CorpusError(folder, f"{split} files in this folder: {listed}; {expected} {split}-a, ...")
 
 
 def split_by_document(
@@ -241,10 +316,10 @@ def silver_treebank(
         counts.update(parses["counts"])
         counts["sentences read"] += len(parses["sentences"])
         for words, heads, relations, split, source, tags in parses["sentences"]:
-            parts = (tuple(words), tuple(heads), tuple(relations))
-            yield Sentence(*parts, split, source, tuple(tags))
+            tree = (tuple(words), tuple(heads), tuple(relations))
+            yield Sentence(*tree, split, source, tuple(tags))
 
-    return Corpus(f"{corpus_name(text)}-silver", spec, read)
+    return Corpus(f"{text_name(text)}-silver", spec, read)
 
 
 def shuffled_words(corpus: Corpus[Parsed], *, seed: int) -> Corpus[Parsed]:
@@ -280,7 +355,7 @@ def _in_order(sentence: Parsed, order: Sequence[int]) -> Parsed:
     new = np.argsort(order).tolist()  # the new place of each word
     changed: dict[str, Any] = {}
     for name, values in sentence._asdict().items():
-        if name in ("words", "heads", "relations", "tags") and values:
+        if name in ("words", "heads", "relations", "tags", "spaces") and values:
             changed[name] = tuple(values[old] for old in order)
     if isinstance(sentence, PairedText):
         pairs = [(new[word], new[parent], label) for word, parent, label in sentence.pairs]
@@ -372,7 +447,7 @@ def parsed_text(written: str, parser: str = "") -> Corpus[Sentence]:
             print(f"{quoted(text)} is parsed as English. {advice}", file=sys.stderr)
         for number, span in enumerate(doc.sents, 1):
             sentence = to_sentence(span, "dev", f"sentence {number}")
-            words = tuple(word(form, counts) for form in sentence.words)
+            words = tuple(clean_word(form, counts) for form in sentence.words)
             yield sentence._replace(words=words)
 
     return Corpus("own-text", {"kind": "text", "text": text, **parser_versions(name)}, read)

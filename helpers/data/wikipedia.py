@@ -59,7 +59,7 @@ class Article(NamedTuple):
     paragraphs: tuple[str, ...]
 
 
-def corpus_name(path: Path) -> str:
+def text_name(path: Path) -> str:
     """Make a readable slug for a corpus file: its name up to the first dot."""
     if path == SAMPLE:
         return "wikipedia-sample"
@@ -208,7 +208,7 @@ def segments(
         counts["segments not sampled"] = counts["segments"] - len(chosen)
         yield from (segment for _, segment in sorted(chosen))
 
-    return Corpus(corpus_name(path), spec, read)
+    return Corpus(text_name(path), spec, read)
 
 
 def _all_segments(path: Path, counts: Counter[str]) -> Iterator[Segment]:

@@ -161,20 +161,24 @@ class Model:
             visible=[self.visible[layer] for layer in order],
         )
 
-    def encode_words(self, words: Sequence[str]) -> Encoding:
+    def encode_words(self, words: Sequence[str], spaces: Sequence[bool] = ()) -> Encoding:
         """Tokenize words one by one, with the special tokens of a single text around them.
 
         Parameters
         ----------
         words : sequence of str
             The words of one text.
+        spaces : sequence of bool
+            Whether a space stands before each word; if it is empty, one does.  Vocabularies without
+            a ``word_prefix`` do not ask.
 
         Returns
         -------
         Encoding
             ``encoding.word_ids`` has the index of the word of each token, None for special tokens.
         """
-        marked_words = [self.word_prefix + word for word in words]
+        prefixes = [self.word_prefix if space else "" for space in spaces or [True] * len(words)]
+        marked_words = [prefix + word for prefix, word in zip(prefixes, words, strict=True)]
         return self.tokenizer.backend_tokenizer.encode(marked_words, is_pretokenized=True)
 
 

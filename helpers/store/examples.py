@@ -20,7 +20,16 @@ from jaxtyping import Float, Int
 from tokenizers import Encoding
 from torch import Tensor
 
-from helpers.data.records import Corpus, Document, PairedText, Record, Segment, Sentence
+from helpers.data.records import (
+    SPACED,
+    WORD_MARKS,
+    Corpus,
+    Document,
+    PairedText,
+    Record,
+    Segment,
+    Sentence,
+)
 from helpers.errors import ModelError, or_wider
 from helpers.model.forward import (
     Inputs,
@@ -130,14 +139,15 @@ def sentence_record(
     encoder: Model, sentence: Sentence | PairedText, max_tokens: int, counts: Counter[str]
 ) -> Record | None:
     """Return the record of a sentence, or None if the model cannot take the whole sentence."""
-    encoding = encoder.encode_words(sentence.words)
+    spaces = () if isinstance(sentence, PairedText) else sentence.spaces
+    encoding = encoder.encode_words(sentence.words, spaces)
     if len(encoding.ids) > max_tokens:
         counts["sentences dropped: over the token limit"] += 1
         return None
     if not _every_word_has_tokens(encoding.word_ids, sentence.words):
         counts["sentences dropped: a word that the tokenizer turns into nothing"] += 1
         return None
-    return {**sentence._asdict(), **_word_positions(encoding)}
+    return _word_record(encoder, sentence, encoding, counts)
 
 
 def document_record(
@@ -145,7 +155,7 @@ def document_record(
 ) -> Record | None:
     """Return a coreference document's record, cut to the words that fit."""
     words = document.words
-    encoding = encoder.encode_words(words)
+    encoding = encoder.encode_words(words, document.spaces)
     if not _every_word_has_tokens(encoding.word_ids, words):
         counts["documents dropped: a word that the tokenizer turns into nothing"] += 1
         return None
@@ -157,17 +167,31 @@ def document_record(
         counts["documents cut to the token limit"] += 1
         document, n_dropped = document.cut(n_fitting)
         counts["mentions dropped: beyond the cut"] += n_dropped
-        encoding = encoder.encode_words(document.words)
+        encoding = encoder.encode_words(document.words, document.spaces)
     if not document.mentions:
         counts["documents dropped: no mention before the cut"] += 1
         return None
-    return {**document._asdict(), **_word_positions(encoding)}
+    return _word_record(encoder, document, encoding, counts)
 
 
-def _word_positions(encoding: Encoding) -> Record:
-    """Return the part of a record that says where a model has its words."""
+def _word_record(
+    encoder: Model,
+    text: Sentence | PairedText | Document,
+    encoding: Encoding,
+    counts: Counter[str],
+) -> Record:
+    """Return the fields of a text, and where a model has its words.
+
+    Words are counted whose tokens have the mark of a space although the text may have none.
+    """
     first_word = encoding.word_ids.index(0)  # each special token has a position of its own
-    return {"offset": first_word, "inputs": word_inputs(encoding)}
+    record = {**text._asdict(), "offset": first_word, "inputs": word_inputs(encoding)}
+    marks_spaces = encoding.tokens[first_word].startswith(tuple(WORD_MARKS))
+    if marks_spaces and not (encoder.word_prefix and record.get("spaces")):
+        counts[SPACED] += len(text.words)
+    if not record.get("spaces"):
+        record.pop("spaces", None)
+    return record
 
 
 def _every_word_has_tokens(word_ids: Sequence[int | None], words: Sequence[str]) -> bool:

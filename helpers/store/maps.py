@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from helpers.data.pairs import read_pair
+from helpers.data.links import read_pair
 from helpers.data.records import WORD_MARKS, Corpus, PairedText, Record
 from helpers.data.treebank import split_by_document
 from helpers.data.visible import Visible, describe_mask

@@ -7,7 +7,7 @@ import pytest
 import toy_corpora
 
 from helpers.data.columns import detect_format, read_trees
-from helpers.data.records import cluster_of
+from helpers.data.records import REPEATED, cluster_of
 from helpers.data.treebank import treebank
 from helpers.errors import CorpusError
 
@@ -102,11 +102,11 @@ def test_read_trees_names_the_line_and_the_word_of_a_broken_tree(write, content,
 
 
 def many(n, newdoc_every=1000):
-    """Write ``n`` sentences of one word each, with a new document at every so many."""
+    """Write ``n`` sentences of two words each, with a new document at every so many."""
     text = ""
     for i in range(n):
         mark = f"# newdoc id = {i}\n" if i and i % newdoc_every == 0 else ""
-        text += f"{mark}# sent_id = {i}\n{row(1, 0, f'w{i}')}\n"
+        text += f"{mark}# sent_id = {i}\n{row(1, 0, f'w{i}')}{row(2, 1)}\n"
     return text
 
 
@@ -117,16 +117,55 @@ def number_of(sentence):
 
 def test_treebank_of_two_files_has_train_before_dev(write):
     train = write(many(3), "en-train.conllu")
-    corpus = treebank(train, write(many(2), "en-dev.conllu"))
+    corpus = treebank(f"{train},{write(many(2), 'en-dev.conllu')}")
     assert [(sentence.split, sentence.source) for sentence in corpus.records()] == [
         *(("train", f"en-train.conllu, sentence {i}") for i in range(3)),
         *(("dev", f"en-dev.conllu, sentence {i}") for i in range(2)),
     ]
     folder = treebank(train.parent)
     assert (folder.records(), folder.fingerprint) == (corpus.records(), corpus.fingerprint)
+    train.rename(train.with_name("en-train-a.conllu"))
+    write(gzip.compress(many(3).encode()), "en-train-b.conllu.gz")
+    assert len(treebank(train.parent).records()) == 3 + 3 + 2  # parts of one treebank
     write(many(2), "b-train.conllu")
-    with pytest.raises(CorpusError, match=r"b-train.conllu, en-train.conllu"):
+    with pytest.raises(CorpusError, match=r"b-train.conllu, en-train-a.conllu, en-train-b"):
         treebank(train.parent)
+
+
+def test_treebank_counts_what_is_in_both_splits_and_refuses_copies(write):
+    train = write(many(20), "train.conllu")
+    for n_repeated, count in ((1, 0), (2, 2)):
+        new = "".join(f"{row(1, 0, f'v{number}')}{row(2, 1)}\n" for number in range(11))
+        counts = Counter()
+        dev = write(new + many(n_repeated), "dev.conllu")
+        list(treebank(f"{train},{dev}").read(counts))
+        assert counts[REPEATED] == count  # from a tenth on
+    copy = write(gzip.compress(many(20).encode()), "copy.conllu.gz")
+    for dev in (train, copy):
+        with pytest.raises(CorpusError, match="dev has the sentences of train"):
+            treebank(f"{train},{dev}").records()
+
+
+def test_treebank_without_a_parent_is_refused(write):
+    path = write("The 0-root\nbaker 0-root\n\nA 0-root\n\nB 0-root\n", "trees.txt")
+    with pytest.raises(CorpusError, match="no word has a parent"):
+        treebank(path).records()
+
+
+def test_spaces_before_words_are_those_of_the_text(write):
+    """The text is "(don't) du coin." and "Go!", and the second file names no spaces."""
+    words = [*["(", "do", "n't", ")", "de", "le", "coin", "."]]
+    rows = [row(number, 0 if number == 2 else 2, form) for number, form in enumerate(words, 1)]
+    for index in (0, 6):
+        rows[index] = rows[index].replace("_\t_\n", "_\tA=b|SpaceAfter=No\n")
+    rows.insert(4, "5-6\tdu" + "\t_" * 8 + "\n")
+    rows.insert(1, "2-3\tdon't" + "\t_" * 7 + "\tSpaceAfter=No\n")
+    text = f"{''.join(rows)}\n{row(1, 0, 'Go')}{row(2, 1, '!')}"
+    first, second = trees_of(write(text, "x.conllu"))
+    after_space = [word for word, space in zip(words, first.spaces, strict=True) if space]
+    assert after_space == ["(", "de", "le", "coin"] and second.spaces == (True, True)
+    unknown = [tree.spaces for tree in trees_of(write(text.replace("SpaceAfter", "X"), "y.conllu"))]
+    assert unknown == [(), ()]
 
 
 @pytest.mark.parametrize(("newdoc_every", "block", "n_clusters"), [(5, 5, 20), (1000, 10, 100)])
@@ -141,18 +180,17 @@ def test_treebank_of_one_file_is_split_by_documents_or_blocks(
 
 
 def test_treebank_sample_is_seeded_in_order_and_a_fifth_dev(write):
-    train = write(many(60), "en-train.conllu")
-    dev = write(many(30), "en-dev.conllu")
+    files = f"{write(many(60), 'en-train.conllu')},{write(many(30), 'en-dev.conllu')}"
     counts = Counter()
-    corpus = treebank(train, dev, sentences=20, seed=1)
+    corpus = treebank(files, sentences=20, seed=1)
     chosen = list(corpus.read(counts))
     assert Counter(sentence.split for sentence in chosen) == {"train": 16, "dev": 4}
-    assert counts == {"sentences outside the sample": 70, "sentences read": 20}
+    assert counts == {"sentences outside the sample": 70, "sentences read": 20, REPEATED: 30}
     numbers = [number_of(sentence) for sentence in chosen if sentence.split == "train"]
     assert numbers == sorted(numbers)
-    assert chosen == treebank(train, dev, sentences=20, seed=1).records()
-    second_seed = treebank(train, dev, sentences=20, seed=2)
+    assert chosen == treebank(files, sentences=20, seed=1).records()
+    second_seed = treebank(files, sentences=20, seed=2)
     assert chosen != second_seed.records() and corpus.fingerprint != second_seed.fingerprint
-    assert len(treebank(train, dev, sentences=1000).records()) == 60 + 30
+    assert len(treebank(files, sentences=1000).records()) == 60 + 30
     with pytest.raises(CorpusError, match="one sentence"):
         treebank(write(many(1), "y.conllu")).records()

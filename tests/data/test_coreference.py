@@ -11,8 +11,12 @@ import other_languages
 import pytest
 from toy_corpora import write
 
-from helpers.data.coreference import coreference_corpus, head_word, one_mention_per_span
-from helpers.data.coreference_files import read_documents
+from helpers.data.coreference import (
+    coreference_corpus,
+    head_word,
+    one_mention_per_span,
+    read_documents,
+)
 from helpers.errors import CorpusError
 from helpers.metrics.coreference import document_mentions
 
@@ -106,7 +110,7 @@ def broken_czech(old, new):
 @pytest.mark.parametrize(
     ("name", "text", "line"),
     [
-        ("a.conllu", broken_czech("eid-etype-head-other", "etype-eid"), 4),
+        ("a.conllu", broken_czech("eid-etype-head-other", "etype-eid"), 3),
         ("a.conllu", broken_czech("Entity=e2[1/2])", "Entity=e2)"), 10),
         ("a.conllu", broken_czech("Entity=(e3-time-1-)", "Entity=(e3-time-1-"), 11),
         ("a.conllu", broken_czech("Entity=(e3-time-1-)", "Entity=((e3)"), 11),
@@ -173,9 +177,10 @@ def test_coreference_corpus_reads_one_format_of_a_folder(tmp_path):
     with pytest.raises(CorpusError, match="coreference annotation"):
         coreference_corpus(tmp_path).records()
     path = write(tmp_path, "x.conllu", CZECH)
+    write(tmp_path, "y.conllu.gz", gzip.compress(CZECH.replace("= cs", "= csx").encode()))
     corpus = coreference_corpus(tmp_path)
-    assert [document.source for document in corpus.records()] == ["cs"]
-    assert list(corpus.spec["files"]) == ["x.conllu"]
+    assert [document.source for document in corpus.records()] == ["cs", "csx"]
+    assert list(corpus.spec["files"]) == ["x.conllu", "y.conllu.gz"]
     path.write_text(CZECH.replace("Anna", "Jana"), encoding="utf-8")
     assert coreference_corpus(tmp_path).fingerprint != corpus.fingerprint
 

@@ -11,9 +11,11 @@ import pooch
 import pytest
 
 from helpers.data import corpora
+from helpers.data.coreference import coreference_corpus
+from helpers.data.treebank import treebank
 from helpers.errors import CorpusError, InputError
 
-TREE = "1\tGo\tgo\tVERB\t_\t_\t0\troot\t_\t_\n\n"
+TREE = "1\tGo\tgo\tVERB\t_\t_\t0\troot\t_\t_\n2\ton\ton\tADP\t_\t_\t1\tprt\t_\t_\n\n"
 CONTENTS = {"https://example.org/train": TREE * 3, "https://example.org/dev": TREE * 2}
 
 
@@ -62,12 +64,12 @@ def test_fetch_takes_a_local_folder_and_refuses_another_version(tiny, monkeypatc
     train = folder / "x-ud-train.conllu.gz"
     train.write_bytes(gzip.compress(CONTENTS["https://example.org/train"].encode()))
     tiny["https://example.org/dev"] = TREE * 2  # the folder lacks it
-    corpus = corpora.resolve_treebank("tiny")
+    corpus = treebank("tiny")
     assert corpus.name == "tiny" and len(corpus.records()) == 5
     assert (folder / "x-ud-dev.conllu").is_file()
     train.write_bytes(gzip.compress(b"other"))
     with pytest.raises(CorpusError, match=r"x-ud-train\.conllu\.gz: not the pinned version"):
-        corpora.resolve_treebank("tiny")
+        treebank("tiny")
 
 
 def test_fetch_downloads_once_and_checks_the_hash(tiny, tmp_path):
@@ -88,27 +90,27 @@ def test_fetch_downloads_once_and_checks_the_hash(tiny, tmp_path):
 def test_corpora_are_names_files_folders_or_two_files(tiny, monkeypatch, tmp_path):
     path = tmp_path / "mine.txt"
     path.write_text("[Ann]1 said [she]1 left .\n")
-    assert corpora.resolve_coreference(str(path)).name == "mine"
+    assert coreference_corpus(str(path)).name == "mine"
     with pytest.raises(InputError, match=r"tiny is neither .* coreference"):
         corpora.find_corpus("tiny", "coreference")
     with pytest.raises(InputError, match=r"nowhere is neither .* treebank .*tiny"):
-        corpora.resolve_treebank("nowhere")
+        treebank("nowhere")
     (tmp_path / "a-train.conllu").write_text(TREE * 3)
     (tmp_path / "a-dev.conllu").write_text(TREE * 2)
     monkeypatch.setenv("HOME", str(tmp_path.parent))
     folder = f"~/{tmp_path.name}"
     for source in (f"{folder}/a-train.conllu,{folder}/a-dev.conllu", folder, str(tmp_path)):
-        splits = [sentence.split for sentence in corpora.resolve_treebank(source).records()]
+        splits = [sentence.split for sentence in treebank(source).records()]
         assert splits == ["train"] * 3 + ["dev"] * 2
     comma = tmp_path / "Smith, 2020.conllu"
     comma.write_text(TREE * 4)
-    assert len(corpora.resolve_treebank(str(comma), sentences=2).records()) == 2
+    assert len(treebank(str(comma), sentences=2).records()) == 2
 
 
 @pytest.mark.skipif("CORPORA_DIR" not in os.environ, reason="CORPORA_DIR is not set")
 def test_fetch_finds_every_pinned_file_in_the_local_folder():
     for name, annotation in corpora.registry()["kind"].items():
         assert corpora.find_corpus(name, annotation) == corpora.fetch(name)
-    corpus = corpora.resolve_coreference("ontogum")
+    corpus = coreference_corpus("ontogum")
     assert corpus.name == "ontogum" and len(corpus.spec["files"]) == 83
     assert "heads" not in corpus.spec  # no parser decides what a mention's head is

@@ -11,9 +11,8 @@ import pytest
 from toy_corpora import write
 
 from helpers.data.columns import read_trees
-from helpers.data.links import labelled_pairs
-from helpers.data.pairs import paired_corpus, read_pairs
-from helpers.data.treebank import treebank
+from helpers.data.links import labelled_pairs, read_pairs
+from helpers.data.treebank import paired_corpus, treebank
 from helpers.errors import CorpusError
 
 SENTENCE = {"words": ["She", "reads", "books"], "pairs": [[0, 1, "nsubj"], [2, 1, "obj"]]}

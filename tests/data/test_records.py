@@ -43,12 +43,14 @@ def test_links_of_a_tree_have_a_root_without_gold_and_read_possessors_from_their
 
 def test_links_of_pairs_have_all_partners_of_a_label():
     pairs = [[0, 1, "x"], [0, 2, "x"], [0, 2, "y"], [1, 1, "root"], [2, 0, "All"], [2, 1, "Root"]]
+    pairs.append([1, 2, "All (label)"])
     assert rows_of(read_links({"words": ["a", "b", "c"], "pairs": pairs})) == [
         ("x", 0, 0, [1, 2]),
         ("y", 0, 0, [2]),
         ("root", 1, 1, []),
         ("All (label)", 2, 2, [0]),  # a name of the program's own
         ("Root (label)", 2, 2, [1]),
+        ("All (label) (label)", 1, 1, [2]),
     ]
     assert {reference.ALL, reference.EVERY_RELATION, links.COREFERENCE} == links.RESERVED
 

@@ -9,11 +9,11 @@ from toy_corpora import PARAGRAPHS, write
 
 from helpers.data import text_files
 from helpers.data.text_files import (
+    clean_word,
     file_fingerprint,
     is_english,
     lines,
     refuse_other_formats,
-    word,
 )
 from helpers.data.wikipedia import articles
 from helpers.errors import CorpusError
@@ -53,10 +53,10 @@ def test_files_that_are_missing_or_packed_otherwise_are_named(tmp_path):
 def test_word_replaces_and_counts_invisible_words():
     counts = Counter()
     for form in ["10\xa0000", "a\u200bb", "\u2014", "שלום", "👩\u200d👧", "e\u0301"]:
-        assert word(form, counts) == form
+        assert clean_word(form, counts) == form
     assert not counts
     for form in ["", "\xa0", "\u200b\u2060", "\u202e", "\u0301", "\ufffd", "\x07", "\U000e0001"]:
-        assert word(form, counts) == "_"
+        assert clean_word(form, counts) == "_"
     assert counts.total() == 8
 
 
@@ -71,6 +71,12 @@ def test_word_replaces_and_counts_invisible_words():
         ("treebank", "(TOP (S (NP (NNP Ann))))\n", "phrase structure"),
         ("treebank", '[\n{"words": []}\n]\n', "JSON"),
         ("text", f'{{"id": 0, "text": "{PROSE}"}}\n' * 2, "JSON"),
+        ("text", f'["{PROSE}",\n"{PROSE}"]\n', "JSON"),
+        ("text", f"{{\\rtf1\\ansi\n{PROSE}\\par\n", "RTF"),
+        ("text", ">a protein\nMKTAYIAKQ\nRQIS\n>b\nMKT\n", "FASTA"),
+        ("text", f"1\n00:00:01,000 --> 00:00:02,000\n{PROSE}\n", "subtitles"),
+        ("text", f'Review Text,Star Rating\n"{PROSE}",5\n"{PROSE}\n\n{PROSE}",1\n', "a table"),
+        ("text", "The text,its class\n" + "It is red.,no\n" * 4, "a table"),
         ("text", f'id,text,label\n0,"{PROSE}",1\n', "a table"),
         ("text", f'"id";"text"\n0;"{PROSE}"\n', "a table"),
         ("text", f"# text = Ann\n{ROW}{ROW}", "a table"),
@@ -95,6 +101,8 @@ def test_other_formats_are_refused_by_their_beginning(purpose, content, format, 
         "# Title\n# Title again\nAnn left.\n",
         "(She left.)\n[He stayed.]\n",
         "\tIndented.\n\tIndented.\n",
+        "Rose, thorn\nLily, corn\nBee, horn\nTree, born\nSea, morn\n",
+        '"Yes," she said.\n"No", he said.\n',
     ],
 )
 def test_text_that_looks_a_little_like_data_is_read(tmp_path, content):

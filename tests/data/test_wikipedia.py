@@ -57,9 +57,10 @@ def test_articles_of_a_folder_are_its_text_files(tmp_path):
     (tmp_path / "b").mkdir()
     write(tmp_path / "b", "one.md", "\n\n".join(["# One", *"abcdefg"]))
     write(tmp_path, "two.txt", "one\ntwo")
+    write(tmp_path, "packed.txt.bz2", bz2.compress(b"one\ntwo\nthree"))
     write(tmp_path, "no.csv", "a,b")
     sizes = {article.title: len(article.paragraphs) for article in articles(tmp_path)}
-    assert sizes == {"b/one.md": 8, "two.txt": 2}
+    assert sizes == {"b/one.md": 8, "packed.txt.bz2": 3, "two.txt": 2}
 
 
 def test_articles_of_wikiextractor_are_prose_without_titles_and_markup(tmp_path):

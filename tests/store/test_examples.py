@@ -12,7 +12,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 from toy_corpora import corpus_of, sentence_of
 
-from helpers.data.records import Document, Mention, Segment
+from helpers.data.records import SPACED, Document, Mention, Segment
 from helpers.errors import InputError
 from helpers.model.forward import model_inputs
 from helpers.store.examples import (
@@ -169,7 +169,35 @@ def test_sentence_record_drops_a_word_without_tokens(word, encoder, tiny_encoder
     sentence = sentence_of(["The", word, "cat"])
     assert sentence_record(encoder, sentence, 60, counts) is None
     assert sentence_record(tiny_encoder("roberta"), sentence, 60, counts) is not None
-    assert counts == {"sentences dropped: a word that the tokenizer turns into nothing": 1}
+    assert counts == {
+        "sentences dropped: a word that the tokenizer turns into nothing": 1,
+        SPACED: 3,
+    }
+
+
+@pytest.mark.parametrize("make", ["sentence", "document"])
+def test_records_have_a_space_before_a_word_where_the_text_has_one(make, encoder, tiny_encoder):
+    words = ("He", "did", "n't", "go", ".")
+    spaces = (True, True, False, True, False)
+    sentence = sentence_of(words)._replace(spaces=spaces)
+    text = Document(words, (None,) * 5, (Mention(0, 1, None, 0),), "dev", "d", spaces)
+    make_record = document_record if make == "document" else sentence_record
+    text = text if make == "document" else sentence
+    byte_level = tiny_encoder("gpt2")
+    counts = Counter()
+    inputs = make_record(byte_level, text, 60, counts)["inputs"]
+    tokenize = byte_level.tokenizer.backend_tokenizer.encode
+    expected = []
+    for part in (" He", " did", "n't", " go", "."):
+        expected += tokenize(part, add_special_tokens=False).ids
+    assert inputs["input_ids"][-len(expected) :] == expected and not counts
+    without = text._replace(spaces=())
+    spaced = make_record(byte_level, without, 60, counts)
+    assert spaced["inputs"] != inputs and counts == {SPACED: 5} and "spaces" not in spaced
+    make_record(tiny_encoder("t5"), text, 60, counts)  # it always marks a space
+    assert counts.pop(SPACED) == 10
+    inputs = make_record(encoder, text, 60, counts)["inputs"]  # WordPiece marks no spaces
+    assert inputs == make_record(encoder, without, 60, counts)["inputs"] and not counts
 
 
 # Documents
