@@ -33,6 +33,7 @@ from helpers.model.forward import (
     word_inputs,
 )
 from helpers.model.loading import Model
+from helpers.progress import batch_threads, pool
 from helpers.store.store import (
     ROW_SUM_TOLERANCE,
     STORED,
@@ -42,7 +43,6 @@ from helpers.store.store import (
     shard_path,
     tensor_name,
 )
-from helpers.torch_utils import batch_threads, pool
 
 BLANK_LINE = "\n\n"  # between the paragraphs of a segment of a decoder
 MAX_STORED = float(np.finfo(STORED).max)
