@@ -50,19 +50,13 @@ class Settings:
         "minilm", "minilm (bundled), mpnet or smollm2 (extras), a local folder, or a hub name"
     )
     revision: str | None = _setting(None, "hub revision: a branch, tag or commit")
-    random_init: int | None = _setting(
-        None, "a seed: keep the embeddings, re-initialise all other weights (a control)"
-    )
+    random_init: int | None = _setting(None, "a seed: re-initialise all weights but the embeddings")
     text: str = _setting("", "text file, or folder of .txt and .md (default: bundled sample)")
     treebank: str = _setting(
         "", "corpus name, file, folder or TRAIN,DEV (default: automatic parses of the text)"
     )
-    pairs: str = _setting(
-        "", "file of labelled pairs of words, for section 4.2 in place of trees (00, 01, 04)"
-    )
-    parser: str = _setting(
-        "", "installed spaCy pipeline for automatic parses (default: an English one, bundled)"
-    )
+    pairs: str = _setting("", "file of labelled pairs of words, for 4.2 in place of trees")
+    parser: str = _setting("", "spaCy pipeline for automatic parses (default: English, bundled)")
     coref: str = _setting(
         "", "corpus name, file or folder of coreference (default: bundled sample)"
     )
@@ -81,20 +75,13 @@ class Settings:
     )
     device: str = _setting("auto", "cpu, cuda, mps or auto")
     dtype: str = _setting("float32", "float32, float16 or bfloat16 for the forward pass")
-    lens: str = _setting(
-        "attention",
-        "attention (the weights), or norm (weights times value vectors, Kobayashi 2020)",
-    )
-    stream: bool = _setting(
-        False, "compute the maps of sections 3 and 6 when they are read; store none"
-    )
+    lens: str = _setting("attention", "attention, or norm (weight times values, Kobayashi 2020)")
+    stream: bool = _setting(False, "compute maps of sections 3 and 6 as they are read; store none")
     workers: int = _setting(0, "number of local Dask processes for extraction (0: none)")
     scheduler: str = _setting(
-        "", "address of a Dask cluster with the same cache folder (tcp://...)"
+        "", "address (tcp://...) of a Dask cluster with the same cache folder"
     )
-    name: str = _setting(
-        "", "a folder for results: letters, digits, . _ + - (default: the model and what differs)"
-    )
+    name: str = _setting("", "folder of results: letters, digits, . _ + - (default: see the model)")
     formats: str = _setting("png", "formats of figures, such as png,svg,pdf; PNG is always written")
 
     def __post_init__(self) -> None:

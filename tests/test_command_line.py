@@ -189,7 +189,7 @@ def test_a_parameter_reaches_the_notebooks_that_declare_it(jobs, capsys):
 def test_replicate_runs_the_paper_s_model_and_makes_its_page(jobs, figures):
     assert main(["replicate"]) == 0
     page = jobs["bert-base-uncased", "re"]
-    assert page.html == figures.parent / "build" / "bert-base-uncased" / "replication.html"
+    assert page.output == figures.parent / "build" / "bert-base-uncased" / "replication.ipynb"
     assert jobs["bert-base-uncased", "05"].parameters["model"] == "bert-base-uncased"
     assert ("bert-base-uncased-later", "07") not in jobs
 
@@ -202,8 +202,8 @@ def test_compare_executes_the_page_on_the_folders_of_runs(figures, jobs, capsys)
     assert main(["compare", "mine", "minilm"]) == 0
     (job,) = jobs.values()
     assert job.parameters == {"runs": [str(folder) for folder in folders]}
-    assert job.html == figures.parent / "build" / "compare" / "mine-vs-minilm" / "index.html"
-    assert str(job.html) in capsys.readouterr().out
+    assert job.output == figures.parent / "build" / "compare" / "mine-vs-minilm" / "index.ipynb"
+    assert str(job.output.with_suffix(".html")) in capsys.readouterr().out
     assert "another: " in fails(capsys, "compare", "mine", "another")
 
 

@@ -21,7 +21,7 @@ from tokenizers import Encoding
 from torch import Tensor
 
 from helpers.data.records import Corpus, Document, PairedText, Record, Segment, Sentence
-from helpers.errors import ModelError, or_wider
+from helpers.errors import ModelError
 from helpers.model.forward import (
     Inputs,
     Pass,
@@ -269,7 +269,8 @@ def check_example(
         problem = f"a hidden state reaches {largest_vector:,.0f}, above {MAX_STORED:,.0f}"
     else:
         return
+    wider = "" if encoder.model.dtype == torch.float32 else ", or --dtype float32"
     raise ModelError(
         f"model {encoder.name!r}: in example {index} {problem}, so the store cannot hold it. Use a "
-        f"complete copy of the model{or_wider(encoder.model.dtype)}, or another model."
+        f"complete copy of the model{wider}, or another model."
     )
