@@ -23,7 +23,6 @@ rows say what was used instead.
 from __future__ import annotations
 
 import argparse
-import ast
 import os
 import sys
 from collections.abc import Sequence
@@ -34,8 +33,8 @@ from typing import Any
 
 from helpers import __version__
 from helpers.errors import InputError
-from helpers.files import build_dir, cache_root, figures_dir
-from helpers.settings import Settings, flag, make_settings
+from helpers.files import build_dir, cache_root, figures_dir, resolve_user_path
+from helpers.settings import Settings, flag, make_settings, read_literal
 
 PROGRAM = "python -m helpers"
 PAPER_MODEL = "bert-base-uncased"
@@ -111,18 +110,10 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
         options: dict[str, Any] = {"action": "store_true"}
         if setting.type is not bool:
             is_text = setting.type in (str, str | None)
-            options = {"default": setting.default, "type": str if is_text else _literal}
+            options = {"default": setting.default, "type": str if is_text else read_literal}
         default = f" (default: {setting.default})" if setting.default else ""
         help_text = setting.metadata["help"] + default
         command.add_argument(flag(setting.name), help=help_text, **options)
-
-
-def _literal(text: str) -> Any:
-    """Read a number, True, False or None; any other text, such as "all", stays."""
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -132,7 +123,7 @@ def _run(options: argparse.Namespace) -> int:
 
     settings = make_settings(**{name: vars(options)[name] for name in vars(Settings())})
     paths = run.list_notebooks(options.only, extended=options.extended)
-    parameters = {name: _literal(value) for name, value in options.parameters}
+    parameters = {name: read_literal(value) for name, value in options.parameters}
     run.check_notebooks(paths, settings, parameters)
     if parameters:
         settings = replace(settings, name=run_name(settings, parameters))
@@ -181,7 +172,7 @@ def _find_run(name: str) -> Path:
     """Find the folder of a run: the one that is named, or the one in build/ or figures/."""
     from helpers.results import RECORD
 
-    for folder in (Path(name), build_dir(name), figures_dir(name)):
+    for folder in (resolve_user_path(name), build_dir(name), figures_dir(name)):
         if (folder / RECORD).is_file():
             return folder.resolve()
     raise InputError(f"{name}: no folder of a run, and no run of this name in build/ or figures/")

@@ -110,7 +110,10 @@ def declared(path: Path) -> set[str]:
     """Collect the names that a notebook's cell tagged ``parameters`` assigns."""
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
         if "parameters" in cell["metadata"].get("tags", []):
-            return set(re.findall(r"^(\w+) =", "".join(cell["source"]), re.MULTILINE))
+            assignment = (
+                r"^(\w+)(?:: [\w\[\], ]+)? ="  # with or without a type, as papermill reads it
+            )
+            return set(re.findall(assignment, "".join(cell["source"]), re.MULTILINE))
     return set()
 
 

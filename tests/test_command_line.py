@@ -70,27 +70,14 @@ def test_main_refuses_unknown_arguments_in_two_lines(arguments, capsys):
     assert stopped.value.code == 2 and error.startswith("usage: ") and error.count("\n") == 2
 
 
-def test_help_has_every_flag(capsys):
-    with pytest.raises(SystemExit):
-        main(["run", "--help"])
-    page = capsys.readouterr().out
-    assert all(flag(setting.name) in page for setting in dataclasses.fields(Settings))
-
-
-@pytest.mark.parametrize(
-    ("family", "support"), [("bert", "yes yes yes yes"), ("gpt2", "yes yes yes yes")]
-)
-def test_dry_run_lists_what_a_run_would_extract(
-    family, support, figures, tiny_folder, tmp_path, capsys
-):
+def test_dry_run_lists_what_a_run_would_extract(figures, tiny_folder, tmp_path, capsys):
     text = tmp_path / "my.txt"
     text.write_text("\n".join(f"The cat {number} sat on a mat." for number in range(40)))
-    options = ["--text", str(text), "--model", str(tiny_folder(family)), "--max-tokens", "32"]
+    options = ["--text", str(text), "--model", str(tiny_folder("bert")), "--max-tokens", "32"]
     assert main(["run", "--dry-run", "--only", "00,03", *options]) == 0
     output = capsys.readouterr().out
     inputs, _, supported = output.partition("what this model supports:\n")
-    answers = [line.split(": ")[1] for line in supported.splitlines() if line.startswith("  ")]
-    assert answers == support.split()
+    assert supported.count(": yes") == 4
     examples = dict(line.split(": ") for line in inputs.splitlines() if " examples, " in line)
     counts = {name: int(text.split()[0]) for name, text in examples.items()}
     assert counts == {"my": 20, "my-silver": 40, "coreference-sample": 66}
@@ -123,10 +110,10 @@ print({"torch", "anywidget", "spacy"} & set(sys.modules))
 def test_run_refuses_a_folder_that_no_run_wrote_before_it_reads_an_input(
     arguments, capsys, figures
 ):
-    page = figures.parent / "build" / "screens" / "viewer.png"
+    page = figures.parent / "build" / "thesis" / "figure.png"
     page.parent.mkdir(parents=True)
     page.touch()
-    error = fails(capsys, "run", "--only", "00", "--name", "screens", *arguments)
+    error = fails(capsys, "run", "--only", "00", "--name", "thesis", *arguments)
     assert f"{page.parent}: " in error and page.is_file()
 
 

@@ -14,14 +14,21 @@ from helpers import run
 from helpers.errors import InputError
 from helpers.progress import NOTEBOOK_VARIABLE
 from helpers.results import Results, run_record
-from helpers.run import Job, NotebookFailed, check_inputs, execute_all, write_html
+from helpers.run import (
+    Job,
+    NotebookFailed,
+    check_inputs,
+    declared,
+    execute_all,
+    write_html,
+)
 from helpers.settings import Settings
 from helpers.study import Study
 
 
 def write_job(folder, name, *sources, **parameters):
     """Write a notebook of code cells, of which the first is that of parameters."""
-    cells = [nbformat.v4.new_code_cell("a = 1", metadata={"tags": ["parameters"]})]
+    cells = [nbformat.v4.new_code_cell("a: int = 1\nb = 2", metadata={"tags": ["parameters"]})]
     cells += [nbformat.v4.new_code_cell(source) for source in sources]
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     notebook = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel})
@@ -34,6 +41,10 @@ def read_output(job):
     """Return the text that the last cell of a notebook has printed."""
     cells = nbformat.read(job.output, as_version=4).cells
     return "".join(output.text for output in cells[-1].outputs if output.name == "stdout")
+
+
+def test_declared_reads_parameters_with_and_without_a_type(tmp_path):
+    assert declared(write_job(tmp_path, "00_toy").notebook) == {"a", "b"}
 
 
 KERNEL = f"""
