@@ -1,4 +1,5 @@
-# make setup  sets up .venv for runs and notebooks
+# make install  sets up .venv for runs and notebooks
+# make lab    sets up and opens the notebooks in JupyterLab; as root ARGS=--allow-root
 # make run    sets up and runs the whole series on the bundled default
 # make test   sets up and runs lint and tests, a file at a time in each of two processes
 # make strict   runs notebooks 00 to 03 and 06 at full size and compares their outputs with the committed
@@ -23,9 +24,9 @@ else
 INSTALL = $(BIN)/python -m pip install --quiet --requirement
 endif
 
-.PHONY: setup run test strict lint lab book student notebooks benchmarks faults constraints clean
+.PHONY: install run test strict lint lab book student notebooks benchmarks faults constraints clean
 
-setup: $(READY)
+install: $(READY)
 
 run: $(READY)
 	$(BIN)/python -m helpers run $(ARGS)
@@ -43,7 +44,7 @@ lint: $(DEV_READY)
 	$(BIN)/basedpyright
 
 lab: $(READY)
-	$(BIN)/jupyter lab notebooks
+	$(BIN)/jupyter lab notebooks $(ARGS)
 
 book: $(BOOK_READY)
 	$(BIN)/python scripts/book.py $(ARGS)
@@ -55,7 +56,7 @@ notebooks: $(READY)
 	$(BIN)/python scripts/refresh.py $(ARGS)
 
 $(READY): requirements.txt constraints.txt pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version.split()[0] + "; try make PYTHON=python3.11")'
+	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15) and "Python 3.11 to 3.14 is needed, this is " + sys.version.split()[0] + "; try make PYTHON=python3.11")'
 ifneq ($(UV),)
 	test -x $(BIN)/python || "$(UV)" venv --quiet --seed --allow-existing --python "$$(command -v $(PYTHON))" .venv
 else
@@ -82,4 +83,4 @@ constraints:  # later versions of jsonschema build a grammar for 1.4 s at each i
 	$(BIN)/python scripts/constraints.py
 
 clean:
-	rm -rf .venv .cache build
+	rm -rf .venv .cache .pytest_cache build

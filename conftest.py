@@ -17,6 +17,9 @@ if not QUICK:  # intervals are adjusted for the number of claims in the tables o
     shutil.copytree(Path(__file__).parent / "figures", f"{results.name}/figures")
 os.environ.setdefault("ATTENTION_FIGURES", f"{results.name}/figures")
 os.environ.setdefault("ATTENTION_BUILD", f"{results.name}/build")
+if QUICK:  # the maps of tests are kept for the next tests, apart from those of the user
+    test_cache = Path(__file__).parent / ".pytest_cache" / "attention"
+    os.environ.setdefault("ATTENTION_CACHE", str(test_cache))
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("TQDM_DISABLE", "1")  # a bar would be an output that differs between runs
 

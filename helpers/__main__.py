@@ -23,7 +23,6 @@ rows say what was used instead.
 from __future__ import annotations
 
 import argparse
-import ast
 import os
 import sys
 from collections.abc import Sequence
@@ -34,8 +33,8 @@ from typing import Any
 
 from helpers import __version__
 from helpers.errors import InputError
-from helpers.files import build_dir, cache_root, figures_dir
-from helpers.settings import Settings, flag, make_settings
+from helpers.files import build_dir, cache_root, figures_dir, resolve_user_path
+from helpers.settings import Settings, flag, make_settings, read_literal
 
 PROGRAM = "python -m helpers"
 PAPER_MODEL = "bert-base-uncased"
@@ -76,10 +75,9 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     run = commands.add_parser("run", help="run the series, or a part of it")
-    run.set_defaults(function=_run)
+    run.set_defaults(function=_run, page="")
     run.add_argument("--only", default="", metavar="00-03,05", help="numbers of notebooks")
     run.add_argument("--extended", action="store_true", help="notebooks 07 to 11 as well")
-    run.add_argument("--dry-run", action="store_true", help="check all, list what is extracted")
     help_text = "a parameter of notebooks 07 to 11, such as task or arct; may be given again"
     parameter: dict[str, Any] = {"action": "append", "default": [], "dest": "parameters"}
     run.add_argument("-p", nargs=2, metavar=("NAME", "VALUE"), help=help_text, **parameter)
@@ -88,8 +86,8 @@ def parser() -> argparse.ArgumentParser:
     help_text = "run 00 to 06 with the paper's model, and compare every number of the paper"
     replicate = commands.add_parser("replicate", help=help_text)
     _add_settings(replicate)
-    replicate.set_defaults(function=_replicate, model=PAPER_MODEL, only="", parameters=[])
-    replicate.set_defaults(extended=False, dry_run=False)
+    replicate.set_defaults(function=_run, page="replicate", model=PAPER_MODEL)
+    replicate.set_defaults(only="", extended=False, parameters=[])
 
     compare = commands.add_parser("compare", help="compare finished runs: a page in build/compare/")
     compare.set_defaults(function=_compare)
@@ -106,28 +104,16 @@ def parser() -> argparse.ArgumentParser:
 
 def _add_settings(command: argparse.ArgumentParser) -> None:
     command.usage = f"{command.prog} [options]; --help lists them"
+    help_text = "check all, list what is extracted"
+    command.add_argument("--dry-run", action="store_true", help=help_text)
     for setting in fields(Settings):
         options: dict[str, Any] = {"action": "store_true"}
         if setting.type is not bool:
             is_text = setting.type in (str, str | None)
-            options = {"default": setting.default, "type": str if is_text else _literal}
+            options = {"default": setting.default, "type": str if is_text else read_literal}
         default = f" (default: {setting.default})" if setting.default else ""
         help_text = setting.metadata["help"] + default
         command.add_argument(flag(setting.name), help=help_text, **options)
-
-
-def _literal(text: str) -> Any:
-    """Read a number, True, False or None; any other text, such as "all", stays."""
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
-
-
-def _settings(options: argparse.Namespace) -> Settings:
-    """Make the settings among the options."""
-    names = {setting.name for setting in fields(Settings)}
-    return make_settings(**{name: vars(options)[name] for name in names})
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -135,9 +121,9 @@ def _run(options: argparse.Namespace) -> int:
     from helpers.results import Results, check_run_folder, run_name
     from helpers.study import Study
 
-    settings = _settings(options)
+    settings = make_settings(**{name: vars(options)[name] for name in vars(Settings())})
     paths = run.list_notebooks(options.only, extended=options.extended)
-    parameters = {name: _literal(value) for name, value in options.parameters}
+    parameters = {name: read_literal(value) for name, value in options.parameters}
     run.check_notebooks(paths, settings, parameters)
     if parameters:
         settings = replace(settings, name=run_name(settings, parameters))
@@ -157,44 +143,36 @@ def _run(options: argparse.Namespace) -> int:
             return 0
     for run_paths, results in runs:
         try:
-            run.run(run_paths, settings, results, parameters)
+            run.run(run_paths, results, parameters)
         except (run.NotebookFailed, BrokenProcessPool) as error:
             print(f"error: {error}", file=sys.stderr)
             return 1
         print(f"page: {results.build / 'index.html'}")
+        if options.page:
+            _make_page(options.page, results.build / "replication", run=str(results.build))
     return 0
-
-
-def _replicate(options: argparse.Namespace) -> int:
-    from helpers.results import Results
-
-    status = _run(options)
-    if status == 0:
-        folder = Results(_settings(options)).build
-        _make_page("replicate", folder, "replication.html", run=str(folder))
-    return status
 
 
 def _compare(options: argparse.Namespace) -> int:
     runs = [_find_run(name) for name in options.runs or DEFAULT_COMPARISON]
     folder = build_dir("compare") / "-vs-".join(run.name for run in runs)
     folder.mkdir(parents=True, exist_ok=True)
-    _make_page("compare", folder, "index.html", runs=[str(run) for run in runs])
+    _make_page("compare", folder / "index", runs=[str(run) for run in runs])
     return 0
 
 
-def _make_page(page: str, folder: Path, html: str, **parameters: Any) -> None:
+def _make_page(page: str, target: Path, **parameters: Any) -> None:
     from helpers.run import execute_all, page_job
 
-    execute_all([[page_job(page, folder, html, **parameters)]])
-    print(f"page: {folder / html}")
+    execute_all([[page_job(page, target, **parameters)]])
+    print(f"page: {target.with_suffix('.html')}")
 
 
 def _find_run(name: str) -> Path:
     """Find the folder of a run: the one that is named, or the one in build/ or figures/."""
     from helpers.results import RECORD
 
-    for folder in (Path(name), build_dir(name), figures_dir(name)):
+    for folder in (resolve_user_path(name), build_dir(name), figures_dir(name)):
         if (folder / RECORD).is_file():
             return folder.resolve()
     raise InputError(f"{name}: no folder of a run, and no run of this name in build/ or figures/")

@@ -73,8 +73,6 @@ def _difference(expected: Any, answer: Any) -> str:
 
 def _shorten(value: Any) -> str:
     """Write a value in one short line."""
-    if isinstance(value, np.ufunc):
-        return f"np.{value.__name__}"
     if not isinstance(value, np.ndarray):
         return repr(value)
     text = " ".join(np.array2string(value, precision=3, separator=", ").split())

@@ -10,11 +10,6 @@ from pathlib import Path
 MAX_CHARACTERS = 280  # of a message about a corpus
 
 
-def or_wider(dtype: object) -> str:
-    """Write the advice to compute in float32; it is empty for a run that does."""
-    return "" if str(dtype).endswith("float32") else ", or --dtype float32"
-
-
 def one_line(message: str) -> str:
     """Escape characters that cannot be printed, and leave out the middle of a long message."""
     escaped = [

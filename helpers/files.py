@@ -43,13 +43,14 @@ def cache_root() -> Path:
         import pooch  # late: it takes as long to import as all others together
 
         default = pooch.os_cache("attention-notebooks")
-    return Path(os.environ.get("ATTENTION_CACHE") or default)
+    return Path(os.environ.get("ATTENTION_CACHE") or default).expanduser()
 
 
 def _results_dir(name: str, slug: str) -> Path:
     """Locate a folder of a run's results; ``ATTENTION_FIGURES`` and ``ATTENTION_BUILD`` move it."""
     parent = PROJECT_ROOT if IN_CHECKOUT else Path.cwd()
-    return Path(os.environ.get(f"ATTENTION_{name.upper()}") or parent / name) / slug
+    root = Path(os.environ.get(f"ATTENTION_{name.upper()}") or parent / name)
+    return root.expanduser() / slug
 
 
 figures_dir = partial(_results_dir, "figures")  # of a committed run

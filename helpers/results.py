@@ -148,7 +148,7 @@ class Results:
         return Image(path.read_bytes(), width=width, alt=title.replace("\n", " "))
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        """Read the tables of this run by name.
+        """Read the tables of this run by name, unless they are of other settings or code.
 
         A notebook that is opened alone gets the tables that its run has not computed yet from the
         committed run in ``figures/<run>/``, if that has the same settings.
@@ -158,14 +158,13 @@ class Results:
         dict of str to DataFrame
             The tables by the names of their files.
         """
-        settings = run_record(self.published).get("settings")
-        is_other = differ(settings, serialize_settings(self.settings))
-        committed = {} if is_other else read_tables(self.published)
-        return committed | self.own_tables()
-
-    def own_tables(self) -> dict[str, pd.DataFrame]:
-        """Read the tables in ``build/<run>/``, unless they are of other settings or code."""
-        return {} if self._differing(run_record(self.build)) else read_tables(self.build)
+        tables: dict[str, pd.DataFrame] = {}
+        committed_settings = run_record(self.published).get("settings")
+        if not differ(committed_settings, serialize_settings(self.settings)):
+            tables |= read_tables(self.published)
+        if not self._differing(run_record(self.build)):
+            tables |= read_tables(self.build)
+        return tables
 
     def start_run(self) -> None:
         """Begin a batch run: remove the files in its folder that are of another run."""

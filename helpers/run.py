@@ -53,17 +53,11 @@ class NotebookFailed(RuntimeError):
 
 
 class Job(NamedTuple):
-    """A notebook that is to be executed, the copies to write, and its parameters."""
+    """A notebook that is to be executed, its copy, and its parameters."""
 
     notebook: Path
-    output: Path
-    html: Path
+    output: Path  # with an HTML copy next to it
     parameters: dict[str, Any]
-
-    @property
-    def is_page(self) -> bool:
-        """Whether the notebook makes a page of a run, which shows no code."""
-        return self.notebook.parent == PAGES
 
 
 def list_notebooks(only: str = "", *, extended: bool = True) -> list[Path]:
@@ -116,20 +110,17 @@ def declared(path: Path) -> set[str]:
     """Collect the names that a notebook's cell tagged ``parameters`` assigns."""
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
         if "parameters" in cell["metadata"].get("tags", []):
-            return set(re.findall(r"^(\w+) =", "".join(cell["source"]), re.MULTILINE))
+            assignment = (
+                r"^(\w+)(?:: [\w\[\], ]+)? ="  # with or without a type, as papermill reads it
+            )
+            return set(re.findall(assignment, "".join(cell["source"]), re.MULTILINE))
     return set()
 
 
 def check_notebooks(
     paths: Sequence[Path], settings: Settings, parameters: Collection[str] = ()
 ) -> None:
-    """Refuse a parameter that no notebook of a run declares, and pairs where trees are needed.
-
-    Raises
-    ------
-    InputError
-        It names the parameter, or the notebook.
-    """
+    """Raise InputError for a parameter that no notebook declares, and for pairs without trees."""
     unknown = set(parameters).difference(*map(declared, paths))
     if unknown:
         raise InputError(f"-p {', '.join(unknown)}: no notebook of this run has this parameter")
@@ -159,9 +150,7 @@ def choose_parameters(
     return {**chosen, OTHER_SETTINGS: unnamed} if unnamed else chosen
 
 
-def run(
-    paths: Sequence[Path], settings: Settings, results: Results, parameters: Mapping[str, Any]
-) -> None:
+def run(paths: Sequence[Path], results: Results, parameters: Mapping[str, Any]) -> None:
     """Execute the notebooks of a run and its pages into ``build/<run>/``, each with an HTML copy.
 
     ``run.json`` gets the seconds of each.  What a failed run has computed stays in the cache for
@@ -171,10 +160,8 @@ def run(
     ----------
     paths : sequence of Path
         The notebooks.
-    settings : Settings
-        Those that differ from the defaults go to the notebooks.
     results : Results
-        The results of the run.
+        The results of the run, whose settings go to the notebooks if they differ from the defaults.
     parameters : mapping
         Values for the notebooks that declare them.
 
@@ -187,29 +174,25 @@ def run(
     """
     folder = results.build
     results.facts["parameters"] = [[name, value] for name, value in parameters.items()]
-    jobs = []
+    stages: list[list[Job]] = [[], []]
     for path in sorted(paths, key=lambda path: LONGEST.find(path.name[:2]), reverse=True):
-        output = folder / path.name
-        values = choose_parameters(path, settings, parameters)
-        jobs.append(Job(path, output, output.with_suffix(".html"), values))
-    last = [job for job in jobs if job.notebook.name.startswith(LAST)]
-    first = [job for job in jobs if job not in last]
-    claims = page_job("claims", folder, "claims.html", run=str(folder))
-    report = page_job("report", folder, "index.html", run=str(folder))
+        values = choose_parameters(path, results.settings, parameters)
+        stages[path.name.startswith(LAST)].append(Job(path, folder / path.name, values))
+    for page, name in (("claims", "claims"), ("report", "index")):
+        stages.append([page_job(page, folder / name, run=str(folder))])
 
     def add_seconds(job: Job, seconds: float) -> None:
-        if not job.is_page:
-            with results.edited_record() as record:
-                record["seconds"][job.notebook.stem] = round(seconds, 1)
+        with results.edited_record() as record:
+            record["seconds"][job.output.stem] = round(seconds, 1)
 
     with folder_lock(cache_root() / "locks" / f"{results.name}.run"):
         results.start_run()
-        execute_all([first, last, [claims], [report]], add_seconds)
+        execute_all(stages, add_seconds)
 
 
-def page_job(page: str, folder: Path, html: str, **parameters: Any) -> Job:
-    """Describe how a notebook of `PAGES` becomes a page in a folder."""
-    return Job(PAGES / f"{page}.ipynb", folder / f"{page}.ipynb", folder / html, parameters)
+def page_job(page: str, target: Path, **parameters: Any) -> Job:
+    """Describe how a notebook of `PAGES` becomes a page, the HTML copy of a target."""
+    return Job(PAGES / f"{page}.ipynb", target.with_suffix(".ipynb"), parameters)
 
 
 def execute_all(
@@ -289,12 +272,12 @@ def _execute(job: Job) -> float:
             f"{name}: its process was killed or did not start, maybe because memory ran out; what "
             "was computed is kept: free some memory or choose smaller sizes, and run again"
         ) from None
-    write_html(job.output, job.html, is_page=job.is_page)
+    write_html(job.output, is_page=job.notebook.parent == PAGES)
     return time.monotonic() - started
 
 
-def write_html(path: Path, target: Path, *, is_page: bool = False) -> None:
-    """Write the HTML copy of an executed notebook: one file that loads nothing.
+def write_html(path: Path, *, is_page: bool = False) -> None:
+    """Write the HTML copy of an executed notebook next to it: one file that loads nothing.
 
     A page shows no code.
     """
@@ -317,7 +300,7 @@ def write_html(path: Path, target: Path, *, is_page: bool = False) -> None:
     body, _ = exporter.from_notebook_node(notebook)
     body = re.sub(r'<script src=""[^>]*></script>', "", body)
     body = body.replace("<th></th>", "<td></td>")  # a heading without a name is none
-    write_atomic(target, show_bidi_controls(body).encode())
+    write_atomic(path.with_suffix(".html"), show_bidi_controls(body).encode())
 
 
 def check_inputs(study: Study, used: set[str]) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """Run settings.  There are no heavy imports, so that the command line starts fast."""
 
+import ast
 import os
 import re
 from dataclasses import Field, dataclass, field, fields, replace
@@ -24,7 +25,7 @@ FORMS = {
     "lens": "attention|norm",
     "formats": r"((png|svg|pdf),?\b)+",
     # One folder.  Some names are those of other folders of ``build/``, or columns of compared runs.
-    "name": r"|(?!(book|book-doctrees|book-source|compare|student|claim|paper|relation|section)$)"
+    "name": r"|(?!(book(-\w+)?|compare|student|screens|claim|paper|relation|section)$)"
     r"[^\W_][\w.+-]{0,59}",
 }
 
@@ -50,19 +51,13 @@ class Settings:
         "minilm", "minilm (bundled), mpnet or smollm2 (extras), a local folder, or a hub name"
     )
     revision: str | None = _setting(None, "hub revision: a branch, tag or commit")
-    random_init: int | None = _setting(
-        None, "a seed: keep the embeddings, re-initialise all other weights (a control)"
-    )
+    random_init: int | None = _setting(None, "a seed: re-initialise all weights but the embeddings")
     text: str = _setting("", "text file, or folder of .txt and .md (default: bundled sample)")
     treebank: str = _setting(
         "", "corpus name, file, folder or TRAIN,DEV (default: automatic parses of the text)"
     )
-    pairs: str = _setting(
-        "", "file of labelled pairs of words, for section 4.2 in place of trees (00, 01, 04)"
-    )
-    parser: str = _setting(
-        "", "installed spaCy pipeline for automatic parses (default: an English one, bundled)"
-    )
+    pairs: str = _setting("", "file of labelled pairs of words, for 4.2 in place of trees")
+    parser: str = _setting("", "spaCy pipeline for automatic parses (default: English, bundled)")
     coref: str = _setting(
         "", "corpus name, file or folder of coreference (default: bundled sample)"
     )
@@ -77,24 +72,17 @@ class Settings:
     seeds: int = _setting(3, "number of training runs of each probe, or of the encoder (09)")
     seed: int = _setting(0, "random seed of every sample and training run")
     quick: bool = _setting(
-        False, "for a class: at most 24 segments, 120 sentences, one seed, and other small sizes"
+        False, "for a class: at most 24 segments, 120 sentences, one seed, other small sizes"
     )
     device: str = _setting("auto", "cpu, cuda, mps or auto")
     dtype: str = _setting("float32", "float32, float16 or bfloat16 for the forward pass")
-    lens: str = _setting(
-        "attention",
-        "attention (the weights), or norm (weights times value vectors, Kobayashi 2020)",
-    )
-    stream: bool = _setting(
-        False, "compute the maps of sections 3 and 6 when they are read; store none"
-    )
+    lens: str = _setting("attention", "attention, or norm (weight times values, Kobayashi 2020)")
+    stream: bool = _setting(False, "compute maps of sections 3 and 6 as they are read; store none")
     workers: int = _setting(0, "number of local Dask processes for extraction (0: none)")
     scheduler: str = _setting(
-        "", "address of a Dask cluster with the same cache folder (tcp://...)"
+        "", "address (tcp://...) of a Dask cluster with the same cache folder"
     )
-    name: str = _setting(
-        "", "a folder for results: letters, digits, . _ + - (default: the model and what differs)"
-    )
+    name: str = _setting("", "folder of results: letters, digits, . _ + - (default: see the model)")
     formats: str = _setting("png", "formats of figures, such as png,svg,pdf; PNG is always written")
 
     def __post_init__(self) -> None:
@@ -103,8 +91,10 @@ class Settings:
             if not _is_valid(setting, value):
                 least = MINIMUM.get(setting.name, 0)
                 numbers = f"; numbers from {least} to {MAX_NUMBER:,}" if least else ""
-                expected = setting.metadata["help"] + numbers
-                raise InputError(f"{flag(setting.name)} {value}: expected {expected}")
+                expected = f"expected {setting.metadata['help']}{numbers}"
+                if isinstance(value, str) and _is_valid(setting, read_literal(value)):
+                    expected = "this is text; leave out its quotes, and use papermill's -p, not -r"
+                raise InputError(f"{flag(setting.name)} {value}: {expected}")
         if self.treebank and self.pairs:
             raise InputError("--pairs takes the place of --treebank; give one of them")
 
@@ -126,9 +116,9 @@ def make_settings(**values: Any) -> Settings:
     Parameters
     ----------
     **values
-        The settings that differ from the defaults.  A path may be a `pathlib.Path`, and a size
-        "all", because papermill passes on text.  ``quick`` or the environment variable
-        ``ATTENTION_PROFILE=quick`` limits sizes.
+        The settings that differ from the defaults.  A path may be a `pathlib.Path`, a number one of
+        NumPy, and a size "all", because papermill passes on text.  ``quick`` or the environment
+        variable ``ATTENTION_PROFILE=quick`` limits sizes.
 
     Returns
     -------
@@ -151,15 +141,25 @@ def capped(size: int | None, cap: int) -> int:
     return cap if size is None else min(size, cap)
 
 
+def read_literal(text: str) -> Any:
+    """Read a number, True, False or None; any other text, such as "all", stays."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
 def flag(setting: str) -> str:
     """Write the name of a setting as its flag of the command line."""
     return f"--{setting.replace('_', '-')}"
 
 
 def _plain_value(name: str, value: Any) -> Any:
-    """Convert a path or "all" to the value that a setting holds."""
+    """Convert a path, a number of NumPy or "all" to the value that a setting holds."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if getattr(value, "ndim", None) == 0:  # of NumPy or torch, which take long to import
+        return value.item()
     return None if name in UNLIMITED and value == NO_LIMIT else value
 
 

@@ -4,11 +4,12 @@ A model is named as in the column ``model`` of tables: "trained" is the study's 
 random weights, and "entropy-matched" has the entropies of the study's own besides.  Further random
 weights are "random-1", "random-2" ...  "reordered" has the trained layers in random order.  A
 finished store opens without a model, so that a notebook whose results are all in the cache neither
-loads one nor imports torch.
+loads one nor imports torch.  The functions at the end write what a reader has to know of a model.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -18,11 +19,12 @@ import pandas as pd
 from jaxtyping import Shaped
 
 from helpers.cache import cached
+from helpers.data.preview import note_text
 from helpers.data.records import cluster_of
-from helpers.data.text_files import BUNDLED_IN_ENGLISH, ENGLISH, is_english
+from helpers.data.text_files import BUNDLED_IN_ENGLISH, ENGLISH, existing_file, is_english
+from helpers.data.wikipedia import articles, segments
 from helpers.errors import InputError, ModelError, StoreError
 from helpers.model.loading import load_model, model_key
-from helpers.notes import WEIGHTS_NOTES, run_notes
 from helpers.results import Results, run_name
 from helpers.settings import flag, make_settings
 from helpers.store import CODE as STORE_CODE
@@ -36,6 +38,13 @@ if TYPE_CHECKING:
 
 MATCHED = "entropy-matched"
 REORDERED = "reordered"
+DECODER = "The model is a decoder: under its causal mask a token sees itself and earlier tokens."
+NO_BEGINNING = (
+    "Its texts begin without a special token. The first word of a sentence therefore takes "
+    "the attention that has no better use, and it stays a candidate in section 4."
+)
+# Of built-in models whose weights are not those that were trained; shown with every result.
+WEIGHTS_NOTES = {"smollm2": "4-bit weights, dequantised"}
 
 
 class Study:
@@ -235,8 +244,6 @@ class Study:
         Corpus of Segment
             A sample of pairs of paragraphs of ``settings.text`` (default: the bundled dump).
         """
-        from helpers.data.wikipedia import segments
-
         settings = self.settings
         sample = segments(settings.text or None, count=settings.segments, seed=settings.seed)
         if limit is None or (settings.segments is not None and limit >= settings.segments):
@@ -360,14 +367,14 @@ class Study:
             That of the treebank, or that of the segments if there are no parses.
         """
         settings = self.settings
-        if settings.treebank or settings.pairs or settings.parser:
-            return self.treebank_store(stream=stream)
         try:
             return self.treebank_store(stream=stream)
-        except (ModelError, StoreError):
-            raise
-        except InputError:  # the text is too short, no prose, or not of the parser's language
-            return self.segment_store(stream=stream)
+        except InputError as error:
+            has_other_cause = isinstance(error, ModelError | StoreError)
+            if has_other_cause or settings.treebank or settings.pairs or settings.parser:
+                raise
+        # The text is too short, no prose, or not of the parser's language.
+        return self.segment_store(stream=stream)
 
     @cached_property
     def embeddings(self) -> Embeddings | None:
@@ -387,7 +394,6 @@ class Study:
 
         It is English if ``--parser`` names the bundled pipeline, which is English.
         """
-        from helpers.data.text_files import existing_file
         from helpers.data.treebank import PIPELINE, is_english_text
 
         settings = self.settings
@@ -402,8 +408,8 @@ class Study:
     def has_parses(self) -> bool:
         """Whether there are annotated sentences, or a parser of the text's language."""
         settings = self.settings
-        has_sentences = bool(settings.treebank or settings.pairs or settings.parser)
-        return has_sentences or self.language == ENGLISH
+        has_sentences = settings.treebank or settings.pairs or settings.parser
+        return bool(has_sentences) or self.language == ENGLISH
 
     def missing_note(self, setting: str) -> str:
         """Say why a run has no word vectors, or no coreference documents.
@@ -428,8 +434,15 @@ class Study:
     @property
     def notes(self) -> list[str]:
         """The sentences on what the run lacks, on its model and on its text."""
-        missing = [self.missing_note(setting) for setting in BUNDLED_IN_ENGLISH]
-        return [*filter(None, missing), *run_notes(self.encoder, self.settings)]
+        settings = self.settings
+        notes = [self.missing_note(setting) for setting in BUNDLED_IN_ENGLISH]
+        notes += [objective_note(self.encoder), decoder_note(self.encoder)]
+        notes.append(cut_note(self.encoder, settings.max_tokens))
+        if settings.model in WEIGHTS_NOTES:
+            notes.append(f"The model {settings.model} has {WEIGHTS_NOTES[settings.model]}.")
+        if settings.text:
+            notes += note_text(articles(existing_file(settings.text)))
+        return list(filter(None, notes))
 
     def save_facts(self, stores: Sequence[Store]) -> None:
         """Have ``run.json`` say what of the corpora is used, and what a reader has to know.
@@ -498,3 +511,41 @@ def head_grid(
     grid.index = pd.Index(numbers, name="layer") if len(numbers) else grid.index + 1
     grid.columns += 1
     return grid
+
+
+def decoder_note(model: Model | Store) -> str:
+    """Describe the mask of a decoder and the beginning of its texts; empty for other models."""
+    if not model.is_decoder:
+        return ""
+    roles = model.special_tokens
+    beginning = roles["cls"] or roles.get("first")
+    return f"{DECODER} {f'Each text begins with {beginning}.' if beginning else NO_BEGINNING}"
+
+
+def objective_note(encoder: Model) -> str:
+    """Give the reason for the contrastive loss, if the checkpoint has the head of another task.
+
+    The text is empty for a language model, and for a model without a head.
+    """
+    # Sentence encoders may keep the name of the masked language model that they were before.
+    has_other_head = re.search("For(?!MaskedLM)[A-Z]|Head", encoder.architecture)
+    if encoder.objective != "contrastive" or not has_other_head:
+        return ""
+    return (
+        f"The checkpoint is a {encoder.architecture}. Section 3.2 does not use the objective of "
+        "its head, which needs labels or other inputs. It uses the contrastive loss between "
+        "neighbouring paragraphs, with which the checkpoint was not trained."
+    )
+
+
+def cut_note(encoder: Model, max_tokens: int) -> str:
+    """Say at which length texts are cut, if that is not the one of the settings."""
+    from helpers.store.extract import longest_whole_maps  # torch
+
+    longest = min(encoder.max_length, longest_whole_maps(encoder.layers, encoder.heads))
+    if longest >= max_tokens:
+        return ""
+    return (
+        f"Texts are cut at {longest:,} tokens, and not at {max_tokens:,}, because the model takes "
+        "no longer ones, or their maps are too large to be kept."
+    )

@@ -213,7 +213,7 @@ def write_reports(runs: Sequence[Path]) -> None:
     for folder in runs:
         copy = SOURCE / "extra" / "reports" / folder.name
         shutil.copytree(folder, copy)
-        execute_all([[page_job("report", copy, "index.html", run=str(copy))]])
+        execute_all([[page_job("report", copy / "index", run=str(copy))]])
         for path in copy.iterdir():
             if path.suffix in (".png", ".svg", ".ipynb"):
                 path.unlink()

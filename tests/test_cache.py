@@ -61,7 +61,7 @@ def copy(tmp_path_factory):
         ("beyond/papers/sixteen_heads/pruning.py", {"sixteen"}),
         ("beyond/papers/common/tasks.py", {*PAPERS, "common"}),
         ("helpers/probes/linear.py", {"probes", "common", *PAPERS}),
-        ("helpers/torch_utils.py", {*FROM_METRICS, "store"}),
+        ("helpers/progress.py", {*FROM_METRICS, "store"}),
         ("helpers/data/penn_tags.csv", {*FROM_METRICS, "store", "data"}),
     ],
 )

@@ -21,7 +21,6 @@ from toy_corpora import write
 
 import helpers
 from helpers.__main__ import main
-from helpers.errors import InputError
 from helpers.metrics import rows_of_model
 from helpers.viewer.view import view
 
@@ -30,7 +29,6 @@ COLUMNS = "{}\t{}\t{}\tNOUN\t_\t_\t{}\t{}\t_\t_\n"
 TREE = COLUMNS.format(1, "Dogs", "dog", 2, "nsubj") + COLUMNS.format(2, "bark", "bark", 0, "root")
 TREES = f"{TREE}\n" * SENTENCES
 PROSE = "The cat sat on the mat. The old dog watched it from the door of the house.\n\n"
-ARTICLE = f'<doc id="{{0}}" url="u" title="Cat {{0}}">\nCat {{0}}\n\n{PROSE}{PROSE}{PROSE}</doc>\n'
 STORY = "# story {}\n[Ann]1 lost [her]1 ring . [It]2 fell .\n\n"
 OTHER_STORY = "# plain {}\nIt rained all day .\n\n"
 PAIR = {"words": ["MKTA", "YIAK", "QRQI"], "pairs": [[0, 2, "contact"]]}
@@ -62,12 +60,9 @@ def pairs_of(n):
 @pytest.mark.parametrize(
     ("option", "name", "content", "examples"),
     [
-        ("--treebank", "comments.conllu", f"# text = Dogs bark\n{TREE}" * SENTENCES, SENTENCES),
         ("--treebank", "blank.conllu", TREES.replace("\n\n", "\n\n\n"), SENTENCES),
-        ("--treebank", "windows.conllu", "\ufeff" + TREES.replace("\n", "\r\n"), SENTENCES),
         ("--treebank", "cut.conllu", TREES.rstrip("\n"), SENTENCES),
         ("--treebank", "private.conllu", TREES.replace("Dogs", "\ue001", 3), SENTENCES),
-        ("--treebank", "comment.conllx", f"# a note\n{TREES}", SENTENCES),
         ("--treebank", "my Bäume 'x'.conllu", TREES, SENTENCES),
         ("--coref", "half.txt", "".join(map((STORY + OTHER_STORY).format, *[range(9)] * 2)), 9),
         ("--pairs", "contacts.jsonl", pairs_of(SENTENCES), SENTENCES),
@@ -83,13 +78,11 @@ def test_files_with_annotation_are_read_in_full(option, name, content, examples,
 @pytest.mark.parametrize(
     "content",
     [
-        "".join(map(ARTICLE.format, range(30))),
-        "".join(f" = Cat {number} = \n\n{PROSE * 3}" for number in range(30)),
         "<p>The cat sat on the <b>mat</b>.</p>\n\n" * 60,
         "def add(x, y):\n    return x + y\n\n" * 60,
         "👩‍👩‍👧 The cat 😀 sat.\n\nالقطة جلست على السجادة.\n\n我喜欢在早上喝咖啡。\n\n" * 30,
     ],
-    ids=["WikiExtractor", "WikiText", "markup", "source code", "scripts"],
+    ids=["markup", "source code", "scripts"],
 )
 def test_text_of_any_source_is_read(content, dry_run, tmp_path):
     status, output, _ = dry_run("--text", write(tmp_path, "wiki_00.txt", content), "01")
@@ -97,24 +90,16 @@ def test_text_of_any_source_is_read(content, dry_run, tmp_path):
     assert " examples" in output
 
 
-CIRCLE = TREE.replace("\t0\troot", "\t1\troot")
-
-
 @pytest.mark.parametrize(
     ("option", "name", "content", "line"),
     [
         ("--treebank", "no_blank.conllu", TREE * SENTENCES, 3),
-        ("--treebank", "circle.conllu", f"{TREES}{CIRCLE}\n", 3 * SENTENCES + 1),
         ("--treebank", "digit.conllu", f"{TREES}{TREE}\n".replace("\t2\tnsubj", "\t٢\tnsubj"), 1),
         ("--treebank", "only_comments.conllu", "# nothing\n" * 9, None),
         ("--treebank", "empty.conllu", "", None),
         ("--treebank", "withheld.conllu", TREES.replace("Dogs", "_").replace("bark", "_"), None),
-        ("--treebank", "trees.json", json.dumps([{"words": ["a"]}]), 1),
-        ("--coref", "preco.jsonl", json.dumps({"sentences": [], "mention_clusters": []}), 1),
         ("--coref", "unmarked.txt", OTHER_STORY * 9, None),
-        ("--text", "wiki.json.txt", f"{json.dumps({'text': PROSE})}\n" * 9, 1),
         ("--text", "table.csv.txt", f'id,text,label\n0,"{PROSE.strip()}",1\n', 1),
-        ("--text", "page.html.txt", f"<!DOCTYPE html>\n<html><p>{PROSE}</p></html>\n", 1),
         ("--text", "titles.txt", "One title\n", None),
         ("--text", "wiki_01.txt", '<doc id="1" url="u" title="Cat">\nCat\n\n</doc>\n' * 9, None),
         ("--pairs", "no_pairs.jsonl", json.dumps({"words": ["a", "b"], "pairs": []}) + "\n", None),
@@ -126,24 +111,6 @@ def test_files_of_no_use_are_refused_in_a_line(option, name, content, line, dry_
     assert status == 2
     assert error.startswith("error: ") and error.count("\n") == 1
     assert (f"{path}:{line}:" if line else str(path)) in error
-
-
-def maps(*shape):
-    return np.full(shape, 1 / shape[-1])
-
-
-@pytest.mark.parametrize(
-    ("attention", "tokens"),
-    [
-        (maps(2, 2, 8, 8), list("abcdef")),  # padding is in the maps
-        (((maps(1, 2, 4, 4),) * 2, (maps(1, 2, 1, 5),) * 2), list("abcd")),  # of ``generate``
-        (2 * maps(2, 2, 4, 4), list("abcd")),  # no distributions
-    ],
-)
-def test_maps_of_another_shape_are_refused_in_a_line(attention, tokens):
-    with pytest.raises(InputError) as error:
-        helpers.open_maps(attention, tokens)
-    assert "\n" not in str(error.value)
 
 
 # Families that are not among those of the documentation, each with something of its own: layers
@@ -288,16 +255,8 @@ def test_words_of_a_treebank_have_the_maps_of_running_text(family, figures, tiny
     assert table.loc["bark", "Unbelievably"] > 0
 
 
-def test_head_grid_counts_layers_and_heads_from_1():
-    attention = np.full((3, 2, 6, 6), 1 / 6)
-    attention[2, 0] = np.eye(6, k=-1)
-    grid = helpers.head_grid(helpers.metrics.surface.relative_position(attention)["previous"])
-    assert grid.shape == (3, 2)
-    assert grid.loc[3, 1] == grid.to_numpy().max() == pytest.approx(5 / 6)
-
-
 def test_a_saved_view_has_its_words_and_asks_no_host(figures, tmp_path):
-    store = helpers.open_maps(maps(2, 2, 4, 4), ["[CLS]", "Zebras", "run", "[SEP]"])
+    store = helpers.open_maps(np.full((2, 2, 4, 4), 1 / 4), ["[CLS]", "Zebras", "run", "[SEP]"])
     page = view(store).save(tmp_path / "head.html").read_text()
     assert "Zebras" in page
     assert not re.search(r"""(?:src|href)=["']?(?:https?:)?//|(?:import|url)[ (]*["']?http""", page)

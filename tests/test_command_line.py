@@ -70,27 +70,14 @@ def test_main_refuses_unknown_arguments_in_two_lines(arguments, capsys):
     assert stopped.value.code == 2 and error.startswith("usage: ") and error.count("\n") == 2
 
 
-def test_help_has_every_flag(capsys):
-    with pytest.raises(SystemExit):
-        main(["run", "--help"])
-    page = capsys.readouterr().out
-    assert all(flag(setting.name) in page for setting in dataclasses.fields(Settings))
-
-
-@pytest.mark.parametrize(
-    ("family", "support"), [("bert", "yes yes yes yes"), ("gpt2", "yes yes yes yes")]
-)
-def test_dry_run_lists_what_a_run_would_extract(
-    family, support, figures, tiny_folder, tmp_path, capsys
-):
+def test_dry_run_lists_what_a_run_would_extract(figures, tiny_folder, tmp_path, capsys):
     text = tmp_path / "my.txt"
     text.write_text("\n".join(f"The cat {number} sat on a mat." for number in range(40)))
-    options = ["--text", str(text), "--model", str(tiny_folder(family)), "--max-tokens", "32"]
+    options = ["--text", str(text), "--model", str(tiny_folder("bert")), "--max-tokens", "32"]
     assert main(["run", "--dry-run", "--only", "00,03", *options]) == 0
     output = capsys.readouterr().out
     inputs, _, supported = output.partition("what this model supports:\n")
-    answers = [line.split(": ")[1] for line in supported.splitlines() if line.startswith("  ")]
-    assert answers == support.split()
+    assert supported.count(": yes") == 4
     examples = dict(line.split(": ") for line in inputs.splitlines() if " examples, " in line)
     counts = {name: int(text.split()[0]) for name, text in examples.items()}
     assert counts == {"my": 20, "my-silver": 40, "coreference-sample": 66}
@@ -123,10 +110,10 @@ print({"torch", "anywidget", "spacy"} & set(sys.modules))
 def test_run_refuses_a_folder_that_no_run_wrote_before_it_reads_an_input(
     arguments, capsys, figures
 ):
-    page = figures.parent / "build" / "screens" / "viewer.png"
+    page = figures.parent / "build" / "thesis" / "figure.png"
     page.parent.mkdir(parents=True)
     page.touch()
-    error = fails(capsys, "run", "--only", "00", "--name", "screens", *arguments)
+    error = fails(capsys, "run", "--only", "00", "--name", "thesis", *arguments)
     assert f"{page.parent}: " in error and page.is_file()
 
 
@@ -189,7 +176,7 @@ def test_a_parameter_reaches_the_notebooks_that_declare_it(jobs, capsys):
 def test_replicate_runs_the_paper_s_model_and_makes_its_page(jobs, figures):
     assert main(["replicate"]) == 0
     page = jobs["bert-base-uncased", "re"]
-    assert page.html == figures.parent / "build" / "bert-base-uncased" / "replication.html"
+    assert page.output == figures.parent / "build" / "bert-base-uncased" / "replication.ipynb"
     assert jobs["bert-base-uncased", "05"].parameters["model"] == "bert-base-uncased"
     assert ("bert-base-uncased-later", "07") not in jobs
 
@@ -202,8 +189,8 @@ def test_compare_executes_the_page_on_the_folders_of_runs(figures, jobs, capsys)
     assert main(["compare", "mine", "minilm"]) == 0
     (job,) = jobs.values()
     assert job.parameters == {"runs": [str(folder) for folder in folders]}
-    assert job.html == figures.parent / "build" / "compare" / "mine-vs-minilm" / "index.html"
-    assert str(job.html) in capsys.readouterr().out
+    assert job.output == figures.parent / "build" / "compare" / "mine-vs-minilm" / "index.ipynb"
+    assert str(job.output.with_suffix(".html")) in capsys.readouterr().out
     assert "another: " in fails(capsys, "compare", "mine", "another")
 
 

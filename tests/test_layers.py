@@ -12,8 +12,8 @@ MODULES = {}  # the files of both packages by module, such as "helpers.data.tree
 for path in sorted([*(ROOT / "helpers").rglob("*.py"), *(ROOT / "beyond").rglob("*.py")]):
     MODULES[".".join(path.relative_to(ROOT).with_suffix("").parts)] = path
 LAYERS = [  # of helpers, from the bottom up
-    "__init__ errors files progress settings torch_utils", "cache", "data", "model", "store",
-    "metrics", "probes", "plots", "viewer", "gradients notes results study", "check run",
+    "__init__ errors files progress settings", "cache", "data", "model", "store",
+    "metrics", "probes", "plots", "viewer", "gradients results study", "check run",
     "__main__",
 ]  # fmt: skip
 # Notebook 11 measures with what notebook 10 has.

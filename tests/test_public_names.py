@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import attention_notebooks
 import helpers
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -16,8 +17,10 @@ def test_public_names_are_there_and_listed_and_imported_when_they_are_used():
     assert dir(helpers) == sorted(helpers.__all__)
     for name in helpers.__all__:
         assert getattr(helpers, name).__doc__, name
+        assert getattr(attention_notebooks, name) is getattr(helpers, name)
     assert helpers.metrics.surface.token_types
-    for package in (helpers, helpers.metrics):
+    assert dir(attention_notebooks) == sorted(["main", *helpers.__all__])
+    for package in (helpers, helpers.metrics, attention_notebooks):
         with pytest.raises(AttributeError, match="heds"):
             _ = package.heds
     code = "import sys, helpers; print({'numpy', 'torch'} & set(sys.modules))"
@@ -33,5 +36,8 @@ def test_console_script_says_which_package_hides_the_project(tmp_path):
     done = subprocess.run([*command, "verify"], cwd=tmp_path, **options)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert str(tmp_path / "helpers") in done.stderr
+    code = f"import sys; sys.path.append({str(ROOT)!r}); from attention_notebooks import Study"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, **options)
+    assert done.returncode == 1 and str(tmp_path / "helpers") in done.stderr.splitlines()[-1]
     done = subprocess.run([*command, "--help"], cwd=ROOT, **options)
     assert (done.returncode, done.stderr) == (0, "")

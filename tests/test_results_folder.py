@@ -56,7 +56,7 @@ def test_a_run_of_the_same_settings_and_code_adds_to_its_folder(today, monkeypat
     again = Results(Settings(name="mine", device="cpu"))  # which changes no result
     again.start_run()
     save(again, table="gradients")
-    assert set(again.own_tables()) == files_of(again) == {"entropy", "gradients"}
+    assert set(again.tables()) == files_of(again) == {"entropy", "gradients"}
     assert capsys.readouterr().err == ""
     record = run_record(again.build)
     assert record["commit"] == "b" and record["code"] == "first"
@@ -75,9 +75,9 @@ def test_any_other_run_lists_only_its_own_and_a_batch_run_removes_the_rest(
     first.save_figure(plt.figure(), "fig4", caption="Look.")
     today["code"] = "another" if change == "code" else "first"
     other = Results(Settings(name="mine", seed=int(change == "settings")))
-    assert set(other.own_tables()) == (set() if change != "corpora" else files_of(first))
+    assert set(other.tables()) == (set() if change != "corpora" else files_of(first))
     other.facts["corpora"] = {"text fingerprint": "2" if change == "corpora" else "1"}
-    assert other.own_tables() == {}
+    assert other.tables() == {}
     if not by_hand:
         other.start_run()
     for table in ("entropy", "probes"):
@@ -85,7 +85,7 @@ def test_any_other_run_lists_only_its_own_and_a_batch_run_removes_the_rest(
     (line,) = capsys.readouterr().err.splitlines()
     assert f"of other {change}" in line
     assert set(read_tables(other.build)) == {"entropy", "probes"}
-    assert other.own_tables()["entropy"]["entropy"][0] == 5.0
+    assert other.tables()["entropy"]["entropy"][0] == 5.0
     assert run_record(other.build)["figures"] == {}
     assert files_of(other) == {"entropy", "probes", *(["gradients"] if by_hand else [])}
     assert len(list(other.build.glob("fig4*"))) == by_hand
@@ -144,14 +144,14 @@ def test_tables_of_a_damaged_record_are_not_read():
     save(run)
     (run.build / "run.json").write_text("{")
     save(run, table="gradients")
-    assert set(run.own_tables()) == {"gradients"}
+    assert set(run.tables()) == {"gradients"}
 
 
 def test_read_tables_reads_labels_as_text_and_empty_cells_as_missing():
     run = Results(Settings(name="mine"))
     labels = ["NA", "None", "null", None]
     run.save_table(pd.DataFrame({"relation": labels, "accuracy": [1.0, np.nan, 2, 3]}), "heads")
-    table = run.own_tables()["heads"]
+    table = run.tables()["heads"]
     assert table["relation"].isna().tolist() == [False, False, False, True]
     assert table["relation"][:3].tolist() == labels[:3]
     np.testing.assert_array_equal(table["accuracy"], [1, np.nan, 2, 3])

@@ -6,7 +6,9 @@ import sys
 from dataclasses import FrozenInstanceError, asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from helpers.errors import InputError
 from helpers.results import run_name
@@ -38,7 +40,22 @@ def test_a_value_that_no_run_can_use_is_refused_in_a_line_with_the_flag(setting,
     assert "\n" not in str(error.value)
 
 
-NO_FOLDERS = ["../../evil", "a/b", "..", "/etc", "a\\b", "compare", " ", "x" * 300, "a\n", "-a"]
+@pytest.mark.parametrize(
+    ("setting", "value"), [("segments", "24"), ("quick", "True"), ("random_init", "0")]
+)
+def test_a_number_that_is_text_is_called_so(setting, value):
+    """As papermill passes it on with -r."""
+    with pytest.raises(InputError, match=r"is text; .* papermill's -p"):
+        make_settings(**{setting: value})
+    with pytest.raises(InputError) as error:
+        make_settings(segments="many")
+    assert "papermill" not in str(error.value)
+
+
+NO_FOLDERS = [
+    "../../evil", "a/b", "..", "/etc", "a\\b", "compare", "book", "book-links", "screens", " ",
+    "x" * 300, "a\n", "-a",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NO_FOLDERS)
@@ -50,6 +67,9 @@ def test_name_that_is_not_one_folder_is_refused(name):
 def test_paths_and_sizes_without_a_limit_become_plain_values():
     settings = make_settings(text=Path("a/b.txt"), segments="all", sentences=None)
     assert (settings.text, settings.segments, settings.sentences) == ("a/b.txt", None, None)
+    settings = make_settings(segments=np.int64(24), quick=np.bool_(True), seed=torch.tensor(3))
+    assert settings == make_settings(segments=24, quick=True, seed=3)
+    assert type(settings.segments) is int and type(settings.quick) is bool
     with pytest.raises(FrozenInstanceError):
         vars(Settings)["__setattr__"](settings, "segments", 7)
 

@@ -6,4 +6,4 @@ from helpers import data
 from helpers.files import file_digests
 
 FOLDER = Path(__file__).parent
-CODE = data.CODE | file_digests(FOLDER, FOLDER.parent / "torch_utils.py")  # of cached results
+CODE = data.CODE | file_digests(FOLDER, FOLDER.parent / "progress.py")  # of cached results

@@ -38,7 +38,6 @@ from helpers.errors import ModelError
 from helpers.model.sites import PatchSoftmax, Scores, Weights, attending_layers, base_transformer
 from helpers.model.tokenizer import read_tokenizer
 from helpers.model.visible import probe_visible
-from helpers.torch_utils import torch_device
 
 # Of a row's sum, and of maps with and without padding.
 PROBE_TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
@@ -94,6 +93,32 @@ def read_encoder(
         "has_sink": has_sink,
         **tokenizer_properties(model, tokenizer),
     }
+
+
+def torch_device(device: str) -> torch.device:
+    """Find the device to compute on.
+
+    Parameters
+    ----------
+    device : str
+        "cpu", "cuda", "mps", or "auto" for the fastest that the machine has.
+
+    Returns
+    -------
+    torch.device
+
+    Raises
+    ------
+    ModelError
+        If the machine has no such device.
+    """
+    fastest = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+    if device == "auto":
+        return fastest
+    device_type, _, _ = device.partition(":")  # "cuda:1" is the second GPU
+    if device_type not in (fastest.type, "cpu"):
+        raise ModelError(f"device {device!r} is not available; use --device cpu or auto")
+    return torch.device(device)
 
 
 def _read_model(folder: Path, config: PreTrainedConfig, dtype: str) -> tuple[PreTrainedModel, str]:

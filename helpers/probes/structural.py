@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from helpers.metrics.reference import UUAS
 from helpers.probes.data import Batch, Parse, ProbeData, Sentences, WordPairs
 from helpers.probes.scores import ProbeCounts, count_right
-from helpers.torch_utils import one_thread
+from helpers.progress import one_thread
 
 
 class StructuralProbe(nn.Module):

@@ -14,8 +14,7 @@ from torch.nn import functional as F
 
 from helpers.probes.data import Batch, ProbeData, Sentences
 from helpers.probes.scores import ProbeCounts, attachment
-from helpers.progress import progress
-from helpers.torch_utils import one_thread
+from helpers.progress import one_thread, progress
 
 # Chosen with the rates of the probes on a held-out tenth of MiniLM's train, and the same for all
 # models and treebanks.

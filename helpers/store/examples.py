@@ -30,7 +30,7 @@ from helpers.data.records import (
     Segment,
     Sentence,
 )
-from helpers.errors import ModelError, or_wider
+from helpers.errors import ModelError
 from helpers.model.forward import (
     Inputs,
     Pass,
@@ -42,6 +42,7 @@ from helpers.model.forward import (
     word_inputs,
 )
 from helpers.model.loading import Model
+from helpers.progress import batch_threads, pool
 from helpers.store.store import (
     ROW_SUM_TOLERANCE,
     STORED,
@@ -51,7 +52,6 @@ from helpers.store.store import (
     shard_path,
     tensor_name,
 )
-from helpers.torch_utils import batch_threads, pool
 
 BLANK_LINE = "\n\n"  # between the paragraphs of a segment of a decoder
 MAX_STORED = float(np.finfo(STORED).max)
@@ -293,7 +293,8 @@ def check_example(
         problem = f"a hidden state reaches {largest_vector:,.0f}, above {MAX_STORED:,.0f}"
     else:
         return
+    wider = "" if encoder.model.dtype == torch.float32 else ", or --dtype float32"
     raise ModelError(
         f"model {encoder.name!r}: in example {index} {problem}, so the store cannot hold it. Use a "
-        f"complete copy of the model{or_wider(encoder.model.dtype)}, or another model."
+        f"complete copy of the model{wider}, or another model."
     )

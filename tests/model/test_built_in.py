@@ -17,8 +17,7 @@ from helpers.files import sha256
 from helpers.model import built_in
 from helpers.model.built_in import BUILT_IN
 from helpers.model.loading import load_model, model_folder
-from helpers.notes import WEIGHTS_NOTES
-from helpers.study import Study
+from helpers.study import WEIGHTS_NOTES, Study
 
 TEXT = "The river rose in 2015, and the old mill by the bridge did not survive the winter."
 

@@ -15,10 +15,9 @@ from beyond.silver_parses import universal_relations
 from helpers.__main__ import main
 from helpers.data.treebank import PIPELINE
 from helpers.metrics.head_counts import count_heads
-from helpers.notes import objective_note
 from helpers.results import run_record
 from helpers.settings import flag
-from helpers.study import Study
+from helpers.study import Study, objective_note
 
 FAMILIES = {"Chinese": "bert", "German": "xlm_roberta", "Turkish": "roberta"}
 

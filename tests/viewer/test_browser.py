@@ -519,7 +519,7 @@ def test_the_html_copy_of_a_notebook(browser, tmp_path, scheme):
         nbformat.v4.new_code_cell(code, outputs=[output], execution_count=1),
     ]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "one.ipynb")
-    write_html(tmp_path / "one.ipynb", tmp_path / "one.html")
+    write_html(tmp_path / "one.ipynb")
     context = browser.new_context(bypass_csp=True, color_scheme=scheme)
     page = context.new_page()
     for path in (a_view.save(tmp_path / "head.html"), tmp_path / "one.html"):

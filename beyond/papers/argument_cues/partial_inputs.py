@@ -26,13 +26,14 @@ from beyond.papers.argument_cues.arguments import Argument, Arguments
 from beyond.papers.argument_cues.choosers import BAG, BILSTM, ENCODER, EncoderChooser, WordChooser
 from beyond.papers.argument_cues.cues import BOTH, argument_sets, published_values
 from beyond.papers.common.fine_tune import Recipe, concat_with_keys
+from beyond.papers.common.threads import thread_map
 from helpers.cache import cached
 from helpers.data.glove import Embeddings
 from helpers.files import PROJECT_ROOT
 from helpers.metrics import by_model
 from helpers.metrics.statistics import ratio
 from helpers.model.loading import Model
-from helpers.torch_utils import batch_threads, thread_map
+from helpers.progress import batch_threads
 
 SMALL_MODELS = (BAG, BILSTM)
 MODELS = (*SMALL_MODELS, ENCODER)

@@ -27,6 +27,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from beyond.papers.common import CODE
 from beyond.papers.common.classifier import Classifier, outputs, task_inputs
 from beyond.papers.common.tasks import Task, read_task
+from beyond.papers.common.threads import thread_map
 from beyond.papers.common.wikipedia_tasks import NEXT, NUMBER, wikipedia_tasks
 from helpers.cache import Code, cached, code_digest
 from helpers.data.wikipedia import SAMPLE
@@ -40,8 +41,8 @@ from helpers.files import (
 )
 from helpers.model.forward import padded
 from helpers.model.loading import Model
+from helpers.progress import batch_threads
 from helpers.settings import MAX_NUMBER, NO_LIMIT, capped
-from helpers.torch_utils import batch_threads, thread_map
 
 # The trained parameters, those of the linear head included, and the predicted test labels.
 RESULTS_FILE = "final.safetensors"

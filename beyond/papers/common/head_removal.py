@@ -36,6 +36,7 @@ from beyond.papers.common.classifier import LabelledBatch, batches
 from beyond.papers.common.fine_tune import FineTuningRun, table_by_task
 from beyond.papers.common.statistics import mcnemar, paired_interval
 from beyond.papers.common.tasks import Pair
+from beyond.papers.common.threads import thread_map
 from helpers.errors import ModelError
 from helpers.metrics.heads import head_rows
 from helpers.model.sites import (
@@ -47,7 +48,7 @@ from helpers.model.sites import (
     sites,
     softmax_calls,
 )
-from helpers.torch_utils import batch_threads, thread_map
+from helpers.progress import batch_threads
 
 MARGIN = 2.0  # percentage points: a smaller change of accuracy counts as no change
 LEVEL = 0.05  # the probability of calling a head removable that is not

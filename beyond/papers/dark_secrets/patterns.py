@@ -40,6 +40,7 @@ from sklearn.svm import SVC
 
 from beyond.papers.common.fine_tune import FineTuningRun, concat_with_keys
 from beyond.papers.common.tasks import FINE_TUNED, PRETRAINED, Pair
+from beyond.papers.common.threads import thread_map
 from beyond.papers.dark_secrets import CODE
 from beyond.papers.dark_secrets.maps import (
     Map,
@@ -54,7 +55,7 @@ from helpers.data.records import Corpus, Segment, evenly_spaced
 from helpers.metrics.heads import head_label, head_rows
 from helpers.metrics.statistics import bootstrap_intervals
 from helpers.model.loading import Model
-from helpers.torch_utils import batch_threads, thread_map
+from helpers.progress import batch_threads
 
 CLASSES = ("vertical", "diagonal", "vertical + diagonal", "block", "heterogeneous")
 WITH_COLUMN = ["vertical", "vertical + diagonal"]

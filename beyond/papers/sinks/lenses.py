@@ -19,6 +19,7 @@ from torch import Tensor
 
 from beyond.papers.common.edge_cuts import SPECIAL_KEYS
 from beyond.papers.common.fine_tune import concat_with_keys
+from beyond.papers.common.threads import thread_map
 from beyond.papers.sinks import CODE
 from helpers.cache import cached
 from helpers.data.records import Record, cluster_of, evenly_spaced, roles
@@ -26,9 +27,9 @@ from helpers.metrics.statistics import bootstrap_intervals, divide, effective_cl
 from helpers.metrics.surface import Sums, sum_by_article
 from helpers.model.forward import model_inputs, norm_maps, value_pass
 from helpers.model.loading import Model
+from helpers.progress import batch_threads
 from helpers.settings import Settings, capped
 from helpers.store.store import Store
-from helpers.torch_utils import batch_threads, thread_map
 
 TOKEN_TYPES = ("first", "cls", "sep", "punctuation", "other")
 SPECIAL_TYPES = ("first", "cls", "sep")  # "first" is the first token of a model without [CLS]

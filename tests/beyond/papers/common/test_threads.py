@@ -6,8 +6,11 @@ import time
 import pytest
 import torch
 
-from helpers import torch_utils
-from helpers.torch_utils import pool, thread_map
+from beyond.papers.common import threads
+from beyond.papers.common.threads import thread_map
+from helpers.progress import pool
+
+OPTIONS = {"label": "testing", "threads": 2}
 
 
 @pytest.fixture(autouse=True)
@@ -23,8 +26,8 @@ def test_thread_map_calls_at_the_same_time_and_keeps_the_order():
         time.sleep(0.02 * (2 - number))
         return number, torch.get_num_threads()
 
-    assert thread_map(work, range(2), label="testing") == [(0, 1), (1, 1)]
-    assert thread_map(work, [], label="testing") == [] and torch.get_num_threads() == 2
+    assert thread_map(work, range(2), **OPTIONS) == [(0, 1), (1, 1)]
+    assert thread_map(work, [], **OPTIONS) == [] and torch.get_num_threads() == 2
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
@@ -42,9 +45,9 @@ def test_thread_map_begins_no_further_call_after_a_failure_or_ctrl_c(error, monk
         raise KeyboardInterrupt
 
     if error is KeyboardInterrupt:
-        monkeypatch.setattr(torch_utils, "progress", interrupted)
+        monkeypatch.setattr(threads, "progress", interrupted)
     with pytest.raises(error):
-        thread_map(work, range(50), label="testing")
+        thread_map(work, range(50), **OPTIONS)
     n_calls = len(begun)
     assert n_calls < 50 and torch.get_num_threads() == 2
     time.sleep(0.1)
