@@ -98,11 +98,20 @@ def sentence_transformer(folder):
 
 
 def output_of_a_training(folder):
-    for number in (500, 1500):
-        shutil.copytree(folder, folder.parent / f"checkpoint-{number}")
-        (folder.parent / f"checkpoint-{number}").rename(folder / f"checkpoint-{number}")
+    for name in ("checkpoint-500", "checkpoint-1500", "checkpoint-best"):
+        shutil.copytree(folder, folder.parent / name)
+        (folder.parent / name).rename(folder / name)
     (folder / "model.safetensors").unlink()
     (folder / "training_args.bin").touch()
+
+
+def two_models(folder):
+    config = hf.AutoConfig.from_pretrained(folder)
+    hf.EncoderDecoderConfig.from_encoder_decoder_configs(config, config).save_pretrained(folder)
+
+
+def with_file(name, text):
+    return lambda folder: (folder / name).write_text(text)
 
 
 def only(name):
@@ -124,13 +133,18 @@ KEY = "bert.encoder.layer.1.attention.self.key.weight"
         (more_entries, r"the tokenizer has \d+ entries but the weights have \d+"),
         (pickled, "can run code"),
         (lfs_pointer, "pointers of git-lfs"),
+        (with_file("tokenizer.json", "version https://git-lfs\n"), "pointers of git-lfs"),
+        (two_models, "Save the encoder alone"),
         (adapter, "PEFT adapter.*merge_and_unload"),
         (sentence_transformer, "--model .*/bert/0_Transformer"),
-        (output_of_a_training, "--model .*/bert/checkpoint-1500"),
+        (output_of_a_training, "-1500, or .*-500, or .*-best"),
         (only("model-q4.gguf"), "GGUF"),
         (only("model.onnx"), "ONNX"),
         (lambda folder: edit(folder / "config.json", model_type="newer"), "newer"),
-        (lambda folder: (folder / "config.json").write_text("{"), "not a valid JSON"),
+        (with_file("config.json", "{"), "config.json is not a valid JSON"),
+        (with_file("config.json", "null"), "config.json has no JSON object"),
+        (with_file("generation_config.json", "[]"), "generation_config.json has no JSON object"),
+        (with_file("model.safetensors.index.json", '{"weight_map": 3}'), "TypeError"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"half"), "SafetensorError"),
         (with_weights(lambda weights: weights[KEY].fill_(torch.nan)), "a row sums to nan"),
         (with_weights(lambda weights: weights.pop(KEY)), f"no weights for {KEY}"),
