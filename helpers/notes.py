@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from helpers.data.preview import note_text
 from helpers.data.text_files import existing_file
 from helpers.data.wikipedia import articles
+from helpers.errors import ModelError
 
 if TYPE_CHECKING:
     from helpers.model.loading import Model
@@ -38,7 +40,7 @@ def run_notes(encoder: Model, settings: Settings) -> list[str]:
     list of str
         One sentence or a few in each.
     """
-    notes = [objective_note(encoder), decoder_note(encoder)]
+    notes = [objective_note(encoder), decoder_note(encoder), *heads_notes(encoder)]
     notes.append(cut_note(encoder, settings.max_tokens))
     if settings.model in WEIGHTS_NOTES:
         notes.append(f"The model {settings.model} has {WEIGHTS_NOTES[settings.model]}.")
@@ -54,6 +56,30 @@ def decoder_note(model: Model | Store) -> str:
     roles = model.special_tokens
     beginning = roles["cls"] or roles.get("first")
     return f"{DECODER} {f'Each text begins with {beginning}.' if beginning else NO_BEGINNING}"
+
+
+def heads_notes(encoder: Model) -> list[str]:
+    """Say which layers of a hybrid are measured, and whether heads do more than their maps show."""
+    from helpers.model.forward import MixedHeadsError, check_lens  # torch
+    from helpers.model.sites import base_transformer, is_hybrid
+
+    notes = []
+    if is_hybrid(encoder.model):
+        n_layers = base_transformer(encoder.model).config.num_hidden_layers
+        notes.append(
+            f"Of the model's {n_layers} layers, {encoder.layers} have attention maps. Only these "
+            "are measured, under their own numbers: "
+            f"{', '.join(map(str, encoder.layer_numbers))}."
+        )
+    with suppress(ModelError):  # of a model whose value vectors cannot be found
+        try:
+            check_lens(encoder)
+        except MixedHeadsError:
+            notes.append(
+                "The heads of this model do more than weigh value vectors by their attention, so "
+                "its maps do not show all that a head does."
+            )
+    return notes
 
 
 def objective_note(encoder: Model) -> str:

@@ -251,6 +251,28 @@ def test_settings_of_a_tokenizer_leave_one_beginning_and_no_padding(change, figu
         assert example.tokens[0] == BEGINNING and example.tokens.count(BEGINNING) == 1
 
 
+def test_a_length_that_no_setting_names_is_refused_before_maps(figures, tmp_path):
+    sizes = {**MPT_SIZES, "max_seq_len": 32}
+    folder = save_family(tmp_path / "mpt", "MptForCausalLM MptConfig", zoo.plain_byte_pairs, sizes)
+    with pytest.raises(InputError, match="no input of 60 tokens"):
+        study_of(folder, tmp_path).segment_store()
+
+
+def test_tables_of_a_hybrid_have_the_numbers_of_its_layers(figures, tmp_path):
+    sizes = {**GROUPED, "layer_types": ["conv", "full_attention", "conv"], "num_hidden_layers": 3}
+    folder = save_family(tmp_path / "h", "Lfm2ForCausalLM Lfm2Config", zoo.plain_byte_pairs, sizes)
+    study = study_of(folder, tmp_path)
+    store = study.segment_store()
+    assert_maps_of_transformers(folder, tmp_path)
+    sums = helpers.metrics.surface.sums(store)
+    table = helpers.metrics.surface.head_table(sums, ["previous"])
+    assert table["layer"].tolist() == [2] * 4
+    distances = np.ones((4, 4)) - np.eye(4)
+    labels = helpers.metrics.clustering.distance_table(distances, 1, 4, store.layer_numbers)
+    assert labels.index.tolist() == ["2-1", "2-2", "2-3", "2-4"]
+    assert any("own numbers: 2." in note for note in study.notes)
+
+
 def test_attention_in_chunks_is_refused_in_a_line(figures, tmp_path, capsys):
     sizes = {"attention_chunk_size": 8, "moe_layers": [], "intermediate_size_mlp": 32}
     sizes |= {**zoo.GROUPED, "layer_types": ["chunked_attention", "full_attention"]}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import pairwise
 from typing import Any, TypeVar, cast
@@ -211,6 +211,10 @@ def value_pass(encoder: Model) -> Iterator[Callable[..., tuple[Maps, Norms, Stat
         yield run
 
 
+class MixedHeadsError(ModelError):
+    """The heads of a model do more than weigh value vectors by their attention."""
+
+
 def _check_heads(encoder: Model, layers: Sequence[Site], project: Callable[..., Any]) -> None:
     """Raise ModelError unless all heads output attention times the value vectors, side by side."""
     head_outputs: list[Float[Tensor, "batch token features"]] = []
@@ -222,8 +226,8 @@ def _check_heads(encoder: Model, layers: Sequence[Site], project: Callable[..., 
         for module in {site.output for site in layers}:
             hooks.callback(module.register_forward_pre_hook(keep).remove)
         maps, projected, _ = project([dict(encoder.tokenizer("a b c"))])
-    are_sums = layers[0].heads == encoder.heads  # ConvBERT has convolutions in place of some
-    with suppress(RuntimeError, ValueError):  # of shapes, or numbers of layers, that do not fit
+    are_sums = True
+    try:
         for site, outputs, weights, values in zip(
             layers, head_outputs, maps, projected, strict=True
         ):
@@ -231,12 +235,29 @@ def _check_heads(encoder: Model, layers: Sequence[Site], project: Callable[..., 
             sums = torch.einsum("bhqk,bkhw->bqhw", weights, vectors).flatten(-2)
             # Half precision is coarse.
             are_sums &= bool((sums - outputs).abs().max() <= 1e-2 * outputs.abs().max())
-        if are_sums:
-            return
-    raise ModelError(
-        f"model {encoder.name!r}: its heads do more than weigh value vectors, so --lens norm is "
-        "not defined for it. Use --lens attention."
-    )
+    except (RuntimeError, ValueError) as error:  # of shapes, or numbers of layers, that do not fit
+        raise ModelError(
+            f"model {encoder.name!r}: the value vectors of its heads cannot be told apart, so "
+            "--lens norm cannot be computed. Use --lens attention."
+        ) from error
+    if not are_sums:
+        raise MixedHeadsError(
+            f"model {encoder.name!r}: its heads do more than weigh value vectors, so --lens norm "
+            "is not defined for it. Use --lens attention."
+        )
+
+
+def check_length(encoder: Model, n_tokens: int) -> None:
+    """Raise ModelError if a model takes no input of a number of tokens: configurations can lie."""
+    ids = encoder.tokenizer("a b c")["input_ids"] * n_tokens
+    inputs = {"input_ids": ids[:n_tokens], "token_type_ids": [0] * n_tokens}
+    try:
+        forward(encoder, [inputs])
+    except (RuntimeError, IndexError, ValueError) as error:
+        raise ModelError(
+            f"model {encoder.name!r}: it takes no input of {n_tokens:,} tokens "
+            f"({type(error).__name__}: {error}). Use a smaller --max-tokens."
+        ) from error
 
 
 def check_lens(encoder: Model) -> None:

@@ -35,7 +35,15 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from helpers.errors import ModelError
-from helpers.model.sites import PatchSoftmax, Scores, Weights, attending_layers, base_transformer
+from helpers.model.sites import (
+    PatchSoftmax,
+    Scores,
+    Weights,
+    attending_layers,
+    base_transformer,
+    is_hybrid,
+    show_attending_layers,
+)
 from helpers.model.tokenizer import read_tokenizer
 from helpers.model.visible import probe_visible
 from helpers.torch_utils import torch_device
@@ -74,6 +82,8 @@ def read_encoder(
         model = reinitialised(model, seed=random_init)
     # The types of transformers leave the model out of the arguments of ``to``.
     model = model.to(target_device).eval().requires_grad_(False)  # pyright: ignore[reportArgumentType]
+    if is_hybrid(model):
+        show_attending_layers(model)
     ids = tokenizer("a b c", return_tensors="pt")["input_ids"].to(target_device)
     padding_id = cast("int", tokenizer.pad_token_id or 0)
     heads, has_sink = probe_maps(model, ids, padding_id=padding_id)
@@ -196,8 +206,8 @@ def probe_maps(
     Raises
     ------
     ValueError
-        If there is not one full map for each layer and head, if a row is not a distribution, or if
-        padding changes the maps.
+        If there is not one full map for each head of the layers that attend, if a row is not a
+        distribution, or if padding changes the maps.
     """
     n = ids.shape[1]
     widths: list[int] = []  # numbers of scores in a row
@@ -209,10 +219,10 @@ def probe_maps(
     with PatchSoftmax(model, count_scores):
         maps = _maps(model, ids, torch.ones_like(ids))
     shapes = {layer.shape for layer in maps}
-    if len(maps) != model.config.num_hidden_layers or shapes != {(1, maps[0].shape[1], n, n)}:
+    if len(maps) != len(attending_layers(model)) or shapes != {(1, maps[0].shape[1], n, n)}:
         raise ValueError(
-            "it gives no (heads, tokens, tokens) map for each layer. Use a model with full softmax "
-            "attention in every layer, such as BERT."
+            "it gives no (heads, tokens, tokens) map for each layer that attends. Use a model with "
+            "full softmax attention in these layers, such as BERT."
         )
     whole = torch.stack(maps)  # [layer, 1, head, query, key]
     has_sink = n + 1 in widths  # GPT-OSS

@@ -24,6 +24,7 @@ from safetensors.numpy import save_file
 from helpers.data.records import Corpus, Record
 from helpers.errors import InputError
 from helpers.files import atomic_file, check_free, folder_lock, json_digest, sha256, write_atomic
+from helpers.model.forward import check_length
 from helpers.model.loading import Model
 from helpers.progress import progress
 from helpers.store.cluster import map_shards
@@ -106,6 +107,7 @@ def list_examples(folder: Path, encoder: Model, corpus: Corpus, inputs: Mapping[
     shutil.rmtree(folder, ignore_errors=True)
     whole_maps = longest_whole_maps(encoder.layers, encoder.heads)
     cut_at = min(inputs["max_tokens"], encoder.max_length, whole_maps)
+    check_length(encoder, cut_at)
     contents = {
         "key": json_digest(inputs),
         "cut_at": cut_at,
