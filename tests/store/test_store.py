@@ -19,8 +19,15 @@ import helpers
 from helpers.errors import StoreError
 from helpers.store import extract as extraction
 from helpers.store import store as store_module
-from helpers.store.store import Store, check_once, open_store, store_folder, store_inputs
-from helpers.store.verify import repair, verify
+from helpers.store.store import (
+    Store,
+    check_once,
+    open_store,
+    repair,
+    store_folder,
+    store_inputs,
+    verify,
+)
 
 COUNT = 10  # shards of 4, 4 and 2
 SHARD_FILES = [f"shard-0000{number}.safetensors" for number in range(3)]

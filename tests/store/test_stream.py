@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from store_tools import MAX_TOKENS, cache_at, content, extract_small, many_segments
 
-from helpers.store import examples
 from helpers.store import extract as extraction
 
 COUNT = 22  # 6 shards
@@ -72,13 +71,13 @@ def test_stream_reads_the_shards_of_a_finished_store_and_computes_those_it_lacks
     expected = list(extract_small(encoder, store.folder.parent, COUNT))
     (store.folder / "shard-00003.safetensors").unlink()
     computed = []
-    original = examples.shard_tensors
+    original = extraction.shard_tensors
 
     def spy(store, number):
         computed.append(number)
         return original(store, number)
 
-    monkeypatch.setattr(examples, "shard_tensors", spy)
+    monkeypatch.setattr(extraction, "shard_tensors", spy)
     with cache_at(store.folder.parent):
         opened = extraction.extract(
             encoder, many_segments(COUNT), max_tokens=MAX_TOKENS, stream=True
