@@ -381,10 +381,15 @@ def check_inputs(study: Study, used: set[str]) -> Iterator[str]:
 def describe_examples(encoder: Model, store: Store) -> Iterator[str]:
     """Describe the used part of a corpus and its first example; warn of unknown tokens."""
     from helpers.data import preview
+    from helpers.model.tokenizer import readable_tokens
 
-    yield f"  {preview.describe_used(store.used)}"
-    yield f"  the first: {preview.describe_record(store.record(0))}"
     tokenizer: Any = encoder.tokenizer  # transformers allows lists for one token
+    record = store.record(0)
+    if "tokens" in record:
+        ids = tokenizer.convert_tokens_to_ids(record["tokens"])
+        record["tokens"] = readable_tokens(tokenizer, ids)
+    yield f"  {preview.describe_used(store.used)}"
+    yield f"  the first: {preview.describe_record(record)}"
     unknown = {tokenizer.unk_token, tokenizer.unk_token_id} - {None}
     special = {*tokenizer.all_special_tokens, *tokenizer.all_special_ids}
     warning = preview.note_unknown(store.records(), unknown, special)
