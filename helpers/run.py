@@ -341,7 +341,8 @@ def check_inputs(study: Study, used: set[str]) -> Iterator[str]:
     Raises
     ------
     InputError
-        If a corpus cannot be read, the model cannot be loaded, or a scheduler does not answer.
+        If a corpus cannot be read, the model cannot be loaded or takes shorter inputs only, or a
+        scheduler does not answer.
     """
     settings = study.settings
     if settings.scheduler:
@@ -355,7 +356,8 @@ def check_inputs(study: Study, used: set[str]) -> Iterator[str]:
     study.treebank_corpus()
     study.coreference_corpus()
 
-    from helpers.store.extract import needed_bytes  # torch
+    from helpers.model.forward import check_length  # torch
+    from helpers.store.extract import needed_bytes
 
     yield f"language: {study.language}"
     yield from study.notes
@@ -370,6 +372,7 @@ def check_inputs(study: Study, used: set[str]) -> Iterator[str]:
         if setting not in used:
             continue
         store = open_store(stream=True)  # all of a corpus is read, cut and counted
+        check_length(study.encoder, store.cut_at)
         megabytes = needed_bytes(store) / 1e6
         yield f"{store.corpus_name}: {len(store):,} examples, {megabytes:,.0f} MB of maps"
         yield from describe_examples(study.encoder, store)

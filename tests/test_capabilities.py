@@ -251,11 +251,13 @@ def test_settings_of_a_tokenizer_leave_one_beginning_and_no_padding(change, figu
         assert example.tokens[0] == BEGINNING and example.tokens.count(BEGINNING) == 1
 
 
-def test_a_length_that_no_setting_names_is_refused_before_maps(figures, tmp_path):
+def test_a_length_that_no_setting_names_is_refused_before_a_run(figures, tmp_path, capsys):
     sizes = {**MPT_SIZES, "max_seq_len": 32}
     folder = save_family(tmp_path / "mpt", "MptForCausalLM MptConfig", zoo.plain_byte_pairs, sizes)
-    with pytest.raises(InputError, match="no input of 60 tokens"):
-        study_of(folder, tmp_path).segment_store()
+    text = write(tmp_path, "cats.txt", "".join(map(ARTICLE.format, range(3))))
+    options = ["--model", str(folder), "--text", str(text), "--max-tokens", "60"]
+    assert main(["run", "--dry-run", "--only", "01", *options]) == 2
+    assert "it takes no input of 60 tokens" in capsys.readouterr().err
 
 
 def test_tables_of_a_hybrid_have_the_numbers_of_its_layers(figures, tmp_path):

@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from helpers.data.records import Record
-from helpers.errors import ModelError
+from helpers.errors import ModelError, one_line
 from helpers.model.loading import Lens, Model
 from helpers.model.sites import Site, Weights, sites
 
@@ -257,9 +257,10 @@ def check_length(encoder: Model, n_tokens: int) -> None:
     try:
         forward(encoder, [inputs])
     except (RuntimeError, IndexError, ValueError) as error:
+        problem = one_line(str(error))
         raise ModelError(
-            f"model {encoder.name!r}: it takes no input of {n_tokens:,} tokens "
-            f"({type(error).__name__}: {error}). Use a smaller --max-tokens."
+            f"model {encoder.name!r}: it takes no input of {n_tokens:,} tokens ({problem}). Use a "
+            "smaller --max-tokens."
         ) from error
 
 

@@ -36,7 +36,6 @@ from helpers.files import atomic_file, check_free, folder_lock, json_digest, sha
 from helpers.model.forward import (
     Inputs,
     Pass,
-    check_length,
     length_batches,
     lens_pass,
     model_inputs,
@@ -134,7 +133,6 @@ def list_examples(folder: Path, encoder: Model, corpus: Corpus, inputs: Mapping[
     shutil.rmtree(folder, ignore_errors=True)
     whole_maps = longest_whole_maps(encoder.layers, encoder.heads)
     cut_at = min(inputs["max_tokens"], encoder.max_length, whole_maps)
-    check_length(encoder, cut_at)
     contents = {
         "key": json_digest(inputs),
         "cut_at": cut_at,
