@@ -59,7 +59,7 @@ def decoder_note(model: Model | Store) -> str:
 
 
 def heads_notes(encoder: Model) -> list[str]:
-    """Say which layers of a hybrid are measured, and whether heads do more than their maps show."""
+    """Describe the measured layers of a hybrid, and heads that do more than their maps show."""
     from helpers.model.forward import MixedHeadsError, check_lens  # torch
     from helpers.model.sites import base_transformer, is_hybrid
 

@@ -616,7 +616,7 @@ def matrix(loaded: Mapping[str, Model | ModelError]) -> pd.DataFrame:
 
 
 def _maps(encoder: Model) -> str:
-    """Say what is special about the maps of a model."""
+    """Describe the maps of a model in a word or a few."""
     if is_hybrid(encoder.model):
         return "in the layers that have attention"
     return "yes, with a sink" if encoder.has_sink else "yes"

@@ -222,7 +222,8 @@ def probe_maps(
     with PatchSoftmax(model, count_scores):
         maps = _maps(model, ids, torch.ones_like(ids))
     shapes = {layer.shape for layer in maps}
-    if len(maps) != len(attending_layers(model)) or shapes != {(1, maps[0].shape[1], n, n)}:
+    n_layers = len(attending_layers(model))
+    if not maps or len(maps) != n_layers or shapes != {(1, maps[0].shape[1], n, n)}:
         raise ValueError(
             "it gives no (heads, tokens, tokens) map for each layer that attends. Use a model with "
             "full softmax attention in these layers, such as BERT."
