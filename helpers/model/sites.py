@@ -311,19 +311,18 @@ def temperatures(
 
 
 def copy_with_layers(model: PreTrainedModel, order: Sequence[int]) -> PreTrainedModel:
-    """Copy a model with its layers in another order, without copying its weights.
+    """Copy a model with its layers that attend in another order, without copying its weights.
 
     Raises
     ------
     ModelError
-        If the layers are not in one list of modules, or only some of them attend.
+        If the layers are not in one list of modules.
     """
-    if is_hybrid(model):
-        raise ModelError(f"{type(model).__name__}: its layers differ, so they keep their order")
     copied = _copy_without_weights(model)
     modules = layer_modules(copied)
-    layers = list(modules)
-    for place, layer in enumerate(order):
+    places = [number - 1 for number in attending_layers(model)]  # others of a hybrid stay
+    layers = [modules[place] for place in places]
+    for place, layer in zip(places, order, strict=True):
         modules[place] = layers[layer]
     return copied
 

@@ -78,11 +78,6 @@ def test_notes_name_the_layers_of_hybrids_and_heads_that_do_more(family, loaded)
     assert len(notes) - len(numbers) == (family.name in MIXED_HEADS)
 
 
-def test_layers_of_a_hybrid_are_not_reordered(loaded):
-    with pytest.raises(ModelError, match="keep their order"):
-        loaded["LFM2"].with_reordered_layers(0)
-
-
 @pytest.mark.parametrize("family", REFUSED, ids=lambda family: family.name)
 def test_a_family_without_maps_is_refused_with_the_reason(family, loaded):
     error = loaded[family.name]
