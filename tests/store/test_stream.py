@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from store_tools import MAX_TOKENS, cache_at, content, extract_small, many_segments
+from store_tools import MAX_TOKENS, assert_same, cache_at, content, extract_small, many_segments
 
 from helpers.store import extract as extraction
 
@@ -21,19 +20,6 @@ def stream(encoder, tmp_path):
 @pytest.fixture
 def store(encoder, tmp_path):
     return extract_small(encoder, tmp_path / "store", COUNT)
-
-
-def assert_same(examples, expected_examples):
-    """Compare examples bit by bit."""
-    for example, expected in zip(examples, expected_examples, strict=True):
-        assert example.index == expected.index
-        assert example.record == expected.record
-        assert example.offset == expected.offset
-        for name in ("stored_attention", "hidden"):
-            tensor = np.array(getattr(example, name))
-            expected_tensor = np.array(getattr(expected, name))
-            assert tensor.dtype == expected_tensor.dtype
-            np.testing.assert_array_equal(tensor, expected_tensor)
 
 
 def test_stream_gives_the_bits_of_the_store(stream, store):
