@@ -83,7 +83,8 @@ def map_shards(
     from distributed.comm.core import CommClosedError
     from distributed.scheduler import NoWorkerError
 
-    task = partial(_on_worker, function, store.folder, store.encoder and _source(store.encoder))
+    source = store.encoder and _source(store.encoder)
+    task = partial(_on_worker, function, type(store), store.folder, source)
     try:
         for future in client.map(task, numbers, pure=False):
             yield future.result()
@@ -121,22 +122,24 @@ def _source(encoder: Model) -> str:
 
 
 def _on_worker(
-    function: Callable[[Store, int], Result], folder: Path, source: str | None, number: int
+    function: Callable[[Store, int], Result],
+    store_class: Callable[..., Store],
+    folder: Path,
+    source: str | None,
+    number: int,
 ) -> Result:
     """Apply a function to one shard in a worker; ``source`` says how to load the model."""
-    return function(_opened(folder, source), number)
+    return function(_opened(store_class, folder, source), number)
 
 
 @lru_cache(maxsize=2)
-def _opened(folder: Path, source: str | None) -> Store:
+def _opened(store_class: Callable[..., Store], folder: Path, source: str | None) -> Store:
     """Open a store in a worker, with its model if it has one.
 
     InputError if the worker does not find the store, or has other code or another model.
     """
-    from helpers.store.extract import ComputedStore  # imports torch
-
     encoder = _loaded(source) if source else None
-    store = ComputedStore(folder, encoder) if encoder else Store(folder)
+    store = store_class(folder, encoder) if encoder else store_class(folder)
     is_same_model = encoder is None or encoder.key == store.manifest["model"]
     if not is_same_model or store.manifest["code"] != CODE_DIGEST:
         raise InputError(
