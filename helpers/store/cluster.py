@@ -118,7 +118,8 @@ def _source(encoder: Model) -> str:
     options = {name: encoder.key.get(name) for name in ("revision", "dtype", "random_init")}
     options["name"] = str(folder.resolve()) if folder.is_dir() else encoder.name
     options["device"] = encoder.model.device.type
-    return json.dumps([options, encoder.temperatures, encoder.key.get("matched to")])
+    changes = [encoder.key.get(name) for name in ("matched to", "layer order")]
+    return json.dumps([options, encoder.temperatures, *changes])
 
 
 def _on_worker(
@@ -152,6 +153,8 @@ def _opened(store_class: Callable[..., Store], folder: Path, source: str | None)
 @lru_cache(maxsize=1)
 def _loaded(source: str) -> Model:
     """Load a model once per process."""
-    options, temperatures, matched_to = json.loads(source)
+    options, temperatures, matched_to, layer_order = json.loads(source)
     encoder = load_model(**options)
+    if layer_order:
+        encoder = encoder.with_reordered_layers(layer_order["seed"])
     return encoder.with_temperatures(temperatures, matched_to) if temperatures else encoder

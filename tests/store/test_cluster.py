@@ -132,6 +132,12 @@ def test_a_worker_refuses_a_store_of_another_model_or_code(expected_store, encod
         cluster._opened(Store, expected_store.folder, None)
 
 
+def test_a_worker_makes_the_control_that_it_is_given(encoder):
+    matched = encoder.with_temperatures([[2.0] * 4] * 3, {"texts": "some"})
+    for control in (matched, encoder.with_reordered_layers(1)):
+        assert cluster._loaded(cluster._source(control)).key == control.key
+
+
 SCHEDULER = """
 import time
 from distributed import LocalCluster
