@@ -139,9 +139,8 @@ def _opened(store_class: Callable[..., Store], folder: Path, source: str | None)
 
     InputError if the worker does not find the store, or has other code or another model.
     """
-    encoder = _loaded(source) if source else None
-    store = store_class(folder, encoder) if encoder else store_class(folder)
-    is_same_model = encoder is None or encoder.key == store.manifest["model"]
+    store = store_class(folder, _loaded(source) if source else None)
+    is_same_model = not source or store.encoder.key == store.manifest["model"]
     if not is_same_model or store.manifest["code"] != CODE_DIGEST:
         raise InputError(
             f"{folder}: a worker has other code or another model than this store; put the same "

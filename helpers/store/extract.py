@@ -382,10 +382,6 @@ def _every_word_has_tokens(word_ids: Sequence[int | None], words: Sequence[str])
 class ComputedStore(Store):
     """A store that computes the maps of the shards that its folder lacks, when they are read."""
 
-    def __init__(self, folder: str | Path, encoder: Model) -> None:
-        super().__init__(folder)
-        self.encoder: Model = encoder
-
     def _tensors(self, number: int) -> GetTensor:
         is_stored = self.manifest["shards"] and shard_path(self.folder, number).is_file()
         return super()._tensors(number) if is_stored else shard_tensors(self, number).__getitem__

@@ -315,6 +315,8 @@ class Store:
     ----------
     folder : str or Path
         The folder of the store.
+    encoder : Model, optional
+        The model of an `extract.ComputedStore`.
 
     Attributes
     ----------
@@ -346,9 +348,8 @@ class Store:
         If the store is unfinished or damaged.  A file is checked when it is first read.
     """
 
-    encoder: Any = None  # the model of `extract.ComputedStore`
-
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, encoder: Any = None) -> None:
+        self.encoder = encoder
         self.folder = Path(folder).absolute()  # processes with another working folder read it, too
         self.manifest = read_manifest(self.folder)
         self.key: str = self.manifest["key"]
