@@ -33,7 +33,7 @@ from helpers.metrics.surface import SECTION_3, section_3
 from helpers.model.forward import Inputs, forward, padded
 from helpers.model.loading import Model
 from helpers.model.sites import base_transformer, softmax_calls
-from helpers.store.examples import check_example
+from helpers.store.extract import check_example
 
 NAME = "eager_in_blocks"  # of the attention function, in the configuration of a model
 EAGER = "eager_attention_forward"  # the name of each family's own function

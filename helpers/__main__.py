@@ -180,18 +180,18 @@ def _find_run(name: str) -> Path:
 
 def _verify(options: argparse.Namespace) -> int:
     """Check stores; with ``--repair``, remove what is damaged."""
-    from helpers.store import verify
+    from helpers.store import store
 
-    folders = {folder.name: folder for folder in verify.stores()}
+    folders = {folder.name: folder for folder in store.stores()}
     unknown = set(options.stores).difference(folders)
     if unknown:
         raise InputError(f"there is no store {', '.join(unknown)} in {cache_root()}")
     status = 0
     for name in options.stores or folders:
-        problems = verify.verify(folders[name]).values()
+        problems = store.verify(folders[name]).values()
         print(f"{name}: {'damaged' if problems else 'whole'}", *problems, sep="\n  ")
         if problems and options.repair:
-            verify.repair(folders[name])
+            store.repair(folders[name])
             print("  removed; the next run that needs it makes it again")
         elif problems:
             status = 1

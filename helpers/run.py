@@ -324,7 +324,8 @@ def check_inputs(study: Study, used: set[str]) -> Iterator[str]:
     Raises
     ------
     InputError
-        If a corpus cannot be read, the model cannot be loaded, or a scheduler does not answer.
+        If a corpus cannot be read, the model cannot be loaded or takes shorter inputs only, or a
+        scheduler does not answer.
     """
     settings = study.settings
     if settings.scheduler:
@@ -342,7 +343,8 @@ def check_inputs(study: Study, used: set[str]) -> Iterator[str]:
         check_relations(treebank, settings.minimum_count)
     study.coreference_corpus()
 
-    from helpers.store.extract import needed_bytes  # torch
+    from helpers.model.forward import check_length  # torch
+    from helpers.store.extract import needed_bytes
 
     yield f"language: {study.language}"
     yield from study.notes
@@ -357,6 +359,7 @@ def check_inputs(study: Study, used: set[str]) -> Iterator[str]:
         if setting not in used:
             continue
         store = open_store(stream=True)  # all of a corpus is read, cut and counted
+        check_length(study.encoder, store.cut_at)
         megabytes = needed_bytes(store) / 1e6
         yield f"{store.corpus_name}: {len(store):,} examples, {megabytes:,.0f} MB of maps"
         yield from describe_examples(study.encoder, store)
@@ -369,12 +372,17 @@ def describe_examples(encoder: Model, store: Store) -> Iterator[str]:
     """Describe the used part of a corpus and its first example; warn of unknown tokens."""
     from helpers.data import preview
     from helpers.data.records import REPEATED, SPACED
+    from helpers.model.tokenizer import readable_tokens
 
+    tokenizer: Any = encoder.tokenizer  # transformers allows lists for one token
+    record = store.record(0)
+    if "tokens" in record:
+        ids = tokenizer.convert_tokens_to_ids(record["tokens"])
+        record["tokens"] = readable_tokens(tokenizer, ids)
     yield f"  {preview.describe_used(store.used)}"
-    yield f"  the first: {preview.describe_record(store.record(0))}"
+    yield f"  the first: {preview.describe_record(record)}"
     for reason in sorted(store.report.keys() & {REPEATED, SPACED}):
         yield f"  {reason}: {store.report[reason]:,}"
-    tokenizer: Any = encoder.tokenizer  # transformers allows lists for one token
     unknown = {tokenizer.unk_token, tokenizer.unk_token_id} - {None}
     special = {*tokenizer.all_special_tokens, *tokenizer.all_special_ids}
     warning = preview.note_unknown(store.records(), unknown, special)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
@@ -437,6 +438,7 @@ class Study:
         settings = self.settings
         notes = [self.missing_note(setting) for setting in BUNDLED_IN_ENGLISH]
         notes += [objective_note(self.encoder), decoder_note(self.encoder)]
+        notes += heads_notes(self.encoder)
         notes.append(cut_note(self.encoder, settings.max_tokens))
         if settings.model in WEIGHTS_NOTES:
             notes.append(f"The model {settings.model} has {WEIGHTS_NOTES[settings.model]}.")
@@ -520,6 +522,30 @@ def decoder_note(model: Model | Store) -> str:
     roles = model.special_tokens
     beginning = roles["cls"] or roles.get("first")
     return f"{DECODER} {f'Each text begins with {beginning}.' if beginning else NO_BEGINNING}"
+
+
+def heads_notes(encoder: Model) -> list[str]:
+    """Describe the measured layers of a hybrid, and heads that do more than their maps show."""
+    from helpers.model.forward import MixedHeadsError, check_lens  # torch
+    from helpers.model.sites import base_transformer, is_hybrid
+
+    notes = []
+    if is_hybrid(encoder.model):
+        n_layers = base_transformer(encoder.model).config.num_hidden_layers
+        notes.append(
+            f"Of the model's {n_layers} layers, {encoder.layers} have attention maps. Only these "
+            "are measured, under their own numbers: "
+            f"{', '.join(map(str, encoder.layer_numbers))}."
+        )
+    with suppress(ModelError):  # of a model whose value vectors cannot be found
+        try:
+            check_lens(encoder)
+        except MixedHeadsError:
+            notes.append(
+                "The heads of this model do more than weigh value vectors by their attention, so "
+                "its maps do not show all that a head does."
+            )
+    return notes
 
 
 def objective_note(encoder: Model) -> str:

@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import pandas as pd
 import torch
 from toy_corpora import PARAGRAPHS, corpus_of
@@ -20,7 +21,7 @@ from helpers.errors import InputError
 from helpers.files import sha256
 from helpers.model.loading import load_model
 from helpers.store import extract as extraction
-from helpers.store.examples import examples
+from helpers.store.extract import examples
 
 EXAMPLES_PER_SHARD = 4
 MAX_TOKENS = 60
@@ -54,6 +55,19 @@ def extract_small(encoder, root: Path, count: int, **options):
     """Extract ``count`` segments in shards of four."""
     with cache_at(root):
         return extraction.extract(encoder, many_segments(count), max_tokens=MAX_TOKENS, **options)
+
+
+def assert_same(examples, expected_examples):
+    """Compare examples bit by bit."""
+    for example, expected in zip(examples, expected_examples, strict=True):
+        assert example.index == expected.index
+        assert example.record == expected.record
+        assert example.offset == expected.offset
+        for name in ("stored_attention", "hidden"):
+            tensor = np.array(getattr(example, name))
+            expected_tensor = np.array(getattr(expected, name))
+            assert tensor.dtype == expected_tensor.dtype
+            np.testing.assert_array_equal(tensor, expected_tensor)
 
 
 def flip(path: Path) -> None:

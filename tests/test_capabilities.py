@@ -29,6 +29,7 @@ COLUMNS = "{}\t{}\t{}\tNOUN\t_\t_\t{}\t{}\t_\t_\n"
 TREE = COLUMNS.format(1, "Dogs", "dog", 2, "nsubj") + COLUMNS.format(2, "bark", "bark", 0, "root")
 TREES = f"{TREE}\n" * SENTENCES
 PROSE = "The cat sat on the mat. The old dog watched it from the door of the house.\n\n"
+ARTICLE = f'<doc id="{{0}}" url="u" title="Cat {{0}}">\nCat {{0}}\n\n{PROSE}{PROSE}{PROSE}</doc>\n'
 STORY = "# story {}\n[Ann]1 lost [her]1 ring . [It]2 fell .\n\n"
 OTHER_STORY = "# plain {}\nIt rained all day .\n\n"
 PAIR = {"words": ["MKTA", "YIAK", "QRQI"], "pairs": [[0, 2, "contact"]]}
@@ -216,6 +217,35 @@ def test_settings_of_a_tokenizer_leave_one_beginning_and_no_padding(change, figu
     assert_maps_of_transformers(folder, tmp_path)
     for example in study_of(folder, tmp_path).segment_store():
         assert example.tokens[0] == BEGINNING and example.tokens.count(BEGINNING) == 1
+
+
+def test_a_length_that_no_setting_names_is_refused_before_a_run(figures, tmp_path, capsys):
+    sizes = {**MPT_SIZES, "max_seq_len": 32}
+    folder = save_family(tmp_path / "mpt", "MptForCausalLM MptConfig", zoo.plain_byte_pairs, sizes)
+    text = write(tmp_path, "cats.txt", "".join(map(ARTICLE.format, range(3))))
+    options = ["--model", str(folder), "--text", str(text), "--max-tokens", "60"]
+    assert main(["run", "--dry-run", "--only", "01", *options]) == 2
+    assert "it takes no input of 60 tokens" in capsys.readouterr().err
+
+
+def test_tables_of_a_hybrid_have_the_numbers_of_its_layers(figures, tmp_path):
+    types = ["conv", "full_attention"] * 2
+    sizes = {**GROUPED, "layer_types": types, "num_hidden_layers": 4}
+    folder = save_family(tmp_path / "h", "Lfm2ForCausalLM Lfm2Config", zoo.plain_byte_pairs, sizes)
+    study = study_of(folder, tmp_path)
+    store = study.segment_store()
+    assert_maps_of_transformers(folder, tmp_path)
+    sums = helpers.metrics.surface.sums(store)
+    table = helpers.metrics.surface.head_table(sums, ["previous"])
+    assert table["layer"].tolist() == [2] * 4 + [4] * 4
+    assert any("own numbers: 2, 4." in note for note in study.notes)
+    seed = next(seed for seed in range(99) if np.random.default_rng(seed).permutation(2)[0])
+    layers = study.encoder.model.base_model.layers
+    reordered = study.encoder.with_reordered_layers(seed).model.base_model.layers
+    weights = [part.feed_forward.w1.weight.data_ptr() for part in layers]
+    assert [part.feed_forward.w1.weight.data_ptr() for part in reordered] == [
+        weights[place] for place in (0, 3, 2, 1)
+    ]
 
 
 def test_attention_in_chunks_is_refused_in_a_line(figures, tmp_path, capsys):

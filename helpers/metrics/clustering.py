@@ -180,8 +180,8 @@ def mark_findings(positions: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -
     head = coreference_head(tables)
     if head:
         findings = pd.concat([findings, pd.Series("coreference", [head])])
-    labels = head_labels(*positions[["layer", "head"]].max())
-    behaviour = positions["behaviour"].set_axis(labels)
+    labels = positions["layer"].astype(str) + "-" + positions["head"].astype(str)
+    behaviour = positions["behaviour"].set_axis(pd.Index(labels))
     behaviour.update(findings.groupby(level=0).agg(", ".join))
     return positions.assign(behaviour=behaviour.to_numpy())
 
@@ -239,7 +239,8 @@ def cohesion_table(
         kept.  Numbers are NaN where they need two layers, or two heads in a layer.
     """
     heads = [parse_head(label) for label in distances.index]
-    layer, index = np.array(heads, np.int16).T  # small integers are faster
+    layers, index = np.array(heads, np.int16).T  # small integers are faster
+    layer = np.unique(layers, return_inverse=True)[1].astype(np.int16)  # its place in a hybrid
     are_two = ~np.eye(len(layer), dtype=bool)
     rows = []
     for by, table, farthest in (
@@ -249,8 +250,8 @@ def cohesion_table(
     ):
         values = table.to_numpy()
         rows.append((by, np.nan, *_compare(values, layer, are_two, seed, farthest=farthest)))
-        for number in np.unique(layer):
-            of_layer = are_two & (layer == number)[:, None]
+        for number in np.unique(layers):
+            of_layer = are_two & (layers == number)[:, None]
             means = _mean_distances(values, layer, of_layer, farthest)
             rows.append((by, number + 1, *means, np.nan))
     values = distances.to_numpy()

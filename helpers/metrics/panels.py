@@ -41,7 +41,7 @@ OFFSET = "best fixed offset"  # of a rule
 
 
 class MapLocation(NamedTuple):
-    """The map of a panel: its example in a store, and its layer and head from 1."""
+    """The map of a panel: its example, and the places from 1 of its layer and head in a store."""
 
     example: int
     layer: int
@@ -150,7 +150,7 @@ def pattern_panels(store: Store, heads: pd.DataFrame) -> list[Panel]:
         if column == "first":
             word_types[0] = column
         location = MapLocation(example.index, layer + 1, head + 1)
-        title = f"Head {head_label(layer, head)}: {behaviour}"
+        title = f"Head {head_label(layer, head, store.layer_numbers)}: {behaviour}"
         weights = example.attention[layer, head]
         panels.append(Panel(title, example.tokens, word_types, weights, location))
     return panels
@@ -200,7 +200,7 @@ def relation_panels(
         name = row.paper_name
         other = (f"{name}: words attend to their partners", f"{name}: partners attend to words")
         behaviour = _texts()["behaviours"].get(name, other)[DIRECTIONS.index(row.direction)]
-        layer, head = parse_head(row.head)
+        layer, head = parse_head(row.head, store.layer_numbers)
         location = MapLocation(0, layer + 1, head + 1, row.relation, row.direction)
         examples, is_checked = _readable_examples(store, checked_sentences().get(name, []))
         pair = _success_and_failure(examples, location, f"Head {row.head}: {behaviour}")
@@ -243,7 +243,7 @@ def coreference_panels(store: Store, head: tuple[int, int], table: pd.DataFrame)
     )
     names = {"head": "this head (not held out)"}
     scores = accuracies.reindex(["head", "nearest mention", "rule-based"]).dropna().rename(names)
-    title = f"Head {head_label(*head)}: mentions attend to their antecedents"
+    title = f"Head {head_label(*head, store.layer_numbers)}: mentions attend to their antecedents"
     location = MapLocation(0, head[0] + 1, head[1] + 1, COREFERENCE)
     pair = _success_and_failure(store, location, title)
     return [replace(panel, scores=scores.to_dict()) for panel in pair]

@@ -10,8 +10,8 @@ over ``j``, so that these maps can be used wherever attention maps can.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import pairwise
 from typing import Any, TypeVar, cast
@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from helpers.data.records import Record
-from helpers.errors import ModelError
+from helpers.errors import ModelError, one_line
 from helpers.model.loading import Lens, Model
 from helpers.model.sites import Site, Weights, sites
 
@@ -35,6 +35,9 @@ States = list[Float[Tensor, "batch token width"]]  # one for the embeddings and 
 Norms = list[Float[Tensor, "batch head token"]]  # one for each layer
 Pass = Callable[..., tuple[Maps, States]]
 Values = TypeVar("Values", np.ndarray, Tensor)
+
+N_TOKENS = 20  # of each half of repeated tokens
+N_SEQUENCES = 32
 
 
 def model_inputs(encoder: Model, record: Record) -> Inputs:
@@ -211,6 +214,10 @@ def value_pass(encoder: Model) -> Iterator[Callable[..., tuple[Maps, Norms, Stat
         yield run
 
 
+class MixedHeadsError(ModelError):
+    """The heads of a model do more than weigh value vectors by their attention."""
+
+
 def _check_heads(encoder: Model, layers: Sequence[Site], project: Callable[..., Any]) -> None:
     """Raise ModelError unless all heads output attention times the value vectors, side by side."""
     head_outputs: list[Float[Tensor, "batch token features"]] = []
@@ -222,8 +229,8 @@ def _check_heads(encoder: Model, layers: Sequence[Site], project: Callable[..., 
         for module in {site.output for site in layers}:
             hooks.callback(module.register_forward_pre_hook(keep).remove)
         maps, projected, _ = project([dict(encoder.tokenizer("a b c"))])
-    are_sums = layers[0].heads == encoder.heads  # ConvBERT has convolutions in place of some
-    with suppress(RuntimeError, ValueError):  # of shapes, or numbers of layers, that do not fit
+    are_sums = True
+    try:
         for site, outputs, weights, values in zip(
             layers, head_outputs, maps, projected, strict=True
         ):
@@ -231,12 +238,30 @@ def _check_heads(encoder: Model, layers: Sequence[Site], project: Callable[..., 
             sums = torch.einsum("bhqk,bkhw->bqhw", weights, vectors).flatten(-2)
             # Half precision is coarse.
             are_sums &= bool((sums - outputs).abs().max() <= 1e-2 * outputs.abs().max())
-        if are_sums:
-            return
-    raise ModelError(
-        f"model {encoder.name!r}: its heads do more than weigh value vectors, so --lens norm is "
-        "not defined for it. Use --lens attention."
-    )
+    except (RuntimeError, ValueError) as error:  # of shapes, or numbers of layers, that do not fit
+        raise ModelError(
+            f"model {encoder.name!r}: the value vectors of its heads cannot be told apart, so "
+            "--lens norm cannot be computed. Use --lens attention."
+        ) from error
+    if not are_sums:
+        raise MixedHeadsError(
+            f"model {encoder.name!r}: its heads do more than weigh value vectors, so --lens norm "
+            "is not defined for it. Use --lens attention."
+        )
+
+
+def check_length(encoder: Model, n_tokens: int) -> None:
+    """Raise ModelError if a model takes no input of a number of tokens: configurations can lie."""
+    ids = encoder.tokenizer("a b c")["input_ids"] * n_tokens
+    inputs = {"input_ids": ids[:n_tokens], "token_type_ids": [0] * n_tokens}
+    try:
+        forward(encoder, [inputs])
+    except (RuntimeError, IndexError, ValueError) as error:
+        problem = one_line(str(error))
+        raise ModelError(
+            f"model {encoder.name!r}: it takes no input of {n_tokens:,} tokens ({problem}). Use a "
+            "smaller --max-tokens."
+        ) from error
 
 
 def check_lens(encoder: Model) -> None:
@@ -304,3 +329,46 @@ def length_batches(lengths: Sequence[int], *, budget: int) -> list[list[int]]:
             batches.append([])
         batches[-1].append(index)
     return batches
+
+
+def repeated_token_maps(
+    encoder: Model, vocabulary: Collection[str], seed: int
+) -> tuple[Float[np.ndarray, "layer sequence head query key"], int, int]:
+    """Compute the maps of `N_SEQUENCES` sequences ``[CLS] a b c ... a b c ... [SEP]``.
+
+    The tokens are random, so that no meaning tells a head where to look.
+
+    Parameters
+    ----------
+    encoder : Model
+        The model.
+    vocabulary : collection of str
+        The tokens to draw from, without replacement; special tokens are left out.
+    seed : int
+        Seed of the draws.
+
+    Returns
+    -------
+    maps : array
+        The attention of each layer and head in each sequence.
+    start : int
+        Position of the first drawn token.
+    n_tokens : int
+        Number of tokens of each half: `N_TOKENS`, or all if there are fewer.
+    """
+    special = encoder.special_tokens
+    first = special["cls"] or special.get("first")  # a decoder has the token that begins a text
+    last = special["sep"]
+    candidates = sorted(set(vocabulary) - {first, last})
+    before = [first] if first else []
+    after = [last] if last else []
+    n_tokens = min(N_TOKENS, len(candidates))
+    rng = np.random.default_rng(seed)
+    inputs = []
+    for _ in range(N_SEQUENCES):
+        drawn = rng.choice(candidates, n_tokens, replace=False).tolist()
+        tokens = [*before, *drawn, *drawn, *after]
+        inputs.append(model_inputs(encoder, {"tokens": tokens, "second": len(tokens)}))
+    layer_maps, _ = forward(encoder, inputs)
+    maps = np.stack([layer_map.float().numpy(force=True) for layer_map in layer_maps])
+    return maps, len(before), n_tokens

@@ -18,8 +18,15 @@ import numpy as np
 from helpers.data.text_files import file_fingerprint
 from helpers.errors import ModelError
 from helpers.files import json_digest, sha256, slugify
-from helpers.model.built_in import BUILT_IN, DEFAULT, built_in_folder
-from helpers.model.checkpoint import as_model_error, foreign_weights, weight_files
+from helpers.model.checkpoint import (
+    BUILT_IN,
+    DEFAULT,
+    as_model_error,
+    built_in_folder,
+    check_objects,
+    foreign_weights,
+    weight_files,
+)
 
 if TYPE_CHECKING:
     from tokenizers import Encoding
@@ -252,6 +259,7 @@ def model_key(
     folder = model_folder(name, revision)
     files = sorted(path for pattern in CONFIG_FILES for path in folder.glob(pattern))
     with as_model_error(name, folder):
+        check_objects(folder)
         return {
             "name": slug(name) if Path(name).expanduser().is_dir() else name,
             **_weights_identity(name, folder),

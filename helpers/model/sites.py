@@ -34,6 +34,8 @@ Outputs = Float[Tensor, "batch token head width"]
 Weights = Float[Tensor, "batch head query key"]
 Scores = Float[Tensor, "batch head query key"]  # whose softmax are the weights
 
+# Types of layers in the configurations of transformers that are not those of attention.
+WITHOUT_ATTENTION = ("linear_attention", "conv", "moe", "mlp")
 OUTPUT_NAMES = ("dense", "out_lin", "o", "Wo", "c_proj", "out_proj", "o_proj")
 # Modules that compute value vectors, by name.  The number is for those that compute queries, keys
 # and values at once: the axis of the three, after the output is divided into [3, head, width] or
@@ -101,25 +103,62 @@ def sites(model: nn.Module) -> list[Site]:
     ModelError
         If there is no attention, or a layer's projections cannot be told apart.
     """
-    config = base_transformer(model).config
+    numbers = attending_layers(model)
+    parts: list[nn.Module] = [model]
+    if is_hybrid(model):  # its other layers may have modules that are called attention
+        layers = layer_modules(model)
+        parts = [layers[number - 1] for number in numbers]
+    heads = base_transformer(model).config.num_attention_heads
     modules = []
-    inside: set[nn.Module] = set()  # attention modules hold others that are called attention
-    for path, module in model.named_modules():
-        if "Attention" in type(module).__name__ and module not in inside:
-            inside.update(module.modules())
-            modules.append(_site(path, module, config.num_attention_heads))
+    for part in parts:
+        inside: set[nn.Module] = set()  # attention modules hold others that are called attention
+        for path, module in part.named_modules():
+            if "Attention" in type(module).__name__ and module not in inside:
+                inside.update(module.modules())
+                modules.append(_site(path, module, heads))
     if not modules:
         raise ModelError(f"{type(model).__name__}: no attention layer was found")
-    layers = len(attending_layers(model))
-    return [modules[layer * len(modules) // layers] for layer in range(layers)]
+    return [modules[layer * len(modules) // len(numbers)] for layer in range(len(numbers))]
 
 
 def attending_layers(model: nn.Module) -> list[int]:
     """List the numbers, from 1, of a model's layers that attend; a hybrid has others, too."""
     config = base_transformer(model).config
     types = getattr(config, "layer_types", None) or ["attention"] * config.num_hidden_layers
-    others = ("linear_attention", "conv", "moe")
-    return [number for number, name in enumerate(types, 1) if name not in others]
+    return [number for number, name in enumerate(types, 1) if name not in WITHOUT_ATTENTION]
+
+
+def is_hybrid(model: nn.Module) -> bool:
+    """Tell whether only some of a model's layers have attention."""
+    return len(attending_layers(model)) < base_transformer(model).config.num_hidden_layers
+
+
+def layer_modules(model: nn.Module) -> nn.ModuleList:
+    """Find the list of a model's layers; ModelError if they are not in one."""
+    n_layers = base_transformer(model).config.num_hidden_layers
+    for part in model.modules():
+        if isinstance(part, nn.ModuleList) and len(part) == n_layers:
+            return part
+    raise ModelError(f"{type(model).__name__}: its layers are not in one list of modules")
+
+
+def show_attending_layers(model: nn.Module) -> None:
+    """Have a hybrid return the maps of the layers that attend, and the states behind them.
+
+    Families differ in what they return of the other layers: nothing, None, or numbers that are no
+    attention weights.  The states are those of the embeddings and of each layer that attends.
+    """
+    numbers = attending_layers(model)
+
+    def select(_module: nn.Module, _args: tuple, output: Any) -> None:
+        maps = output.get("attentions")
+        if maps and len(maps) > len(numbers):
+            output["attentions"] = tuple(maps[number - 1] for number in numbers)
+        states = output.get("hidden_states")
+        if states:
+            output["hidden_states"] = tuple(states[number] for number in (0, *numbers))
+
+    base_transformer(model).register_forward_hook(select)
 
 
 def check_softmax(model: nn.Module, inputs: Mapping[str, Tensor], layers: int) -> None:
@@ -272,22 +311,19 @@ def temperatures(
 
 
 def copy_with_layers(model: PreTrainedModel, order: Sequence[int]) -> PreTrainedModel:
-    """Copy a model with its layers in another order, without copying its weights.
+    """Copy a model with its layers that attend in another order, without copying its weights.
 
     Raises
     ------
     ModelError
         If the layers are not in one list of modules.
     """
-    tensors = [*model.parameters(), *model.buffers()]
-    copied = copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
-    lists = [part for part in copied.modules() if isinstance(part, nn.ModuleList)]
-    of_layers = [part for part in lists if len(part) == len(order)]
-    if not of_layers:
-        raise ModelError(f"{type(model).__name__}: its layers are not in one list of modules")
-    layers = list(of_layers[0])
-    for place, layer in enumerate(order):
-        of_layers[0][place] = layers[layer]
+    copied = _copy_without_weights(model)
+    modules = layer_modules(copied)
+    places = [number - 1 for number in attending_layers(model)]  # others of a hybrid stay
+    layers = [modules[place] for place in places]
+    for place, layer in zip(places, order, strict=True):
+        modules[place] = layers[layer]
     return copied
 
 
@@ -295,13 +331,18 @@ def copy_with_temperatures(
     model: PreTrainedModel, factors: Sequence[Sequence[float]]
 ) -> PreTrainedModel:
     """Copy a model, whose heads get temperatures, without copying its weights."""
-    tensors = [*model.parameters(), *model.buffers()]
-    copied = copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
+    copied = _copy_without_weights(model)
     base = base_transformer(copied)
     buffer = torch.tensor(factors, device=base.device)
     base.register_buffer("temperatures", buffer, persistent=False)
     base.forward = MethodType(_forward_with_temperatures, base)  # a copy's is bound to the copy
     return copied
+
+
+def _copy_without_weights(model: PreTrainedModel) -> PreTrainedModel:
+    """Copy the modules of a model, which share its weights."""
+    tensors = [*model.parameters(), *model.buffers()]
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
 
 
 def _forward_with_temperatures(self: nn.Module, *args: Any, **kwargs: Any) -> Any:

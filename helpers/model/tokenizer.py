@@ -7,15 +7,26 @@ Python only, has a token for each amino acid and is built again as a fast one.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
+import numpy as np
 import transformers
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import (
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
 
+from helpers.errors import one_line
 from helpers.files import read_json
 
+UNDECODED = "\ufffd"  # in place of bytes that are no whole character
+MAX_CHARACTER_TOKENS = 8  # two characters, whose bytes may share a token
 VOCABULARIES = ("tokenizer.json", "vocab.*", "*.model", "*.spm")
 
 
@@ -58,6 +69,91 @@ def read_tokenizer(folder: Path, model_type: str) -> PreTrainedTokenizerFast:
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()
     return tokenizer
+
+
+def begin_with_bos(tokenizer: PreTrainedTokenizerFast) -> None:
+    """Have every text begin with the tokenizer's bos_token, unless a special token begins it.
+
+    Otherwise the first word of a text would be the one that takes the attention which has no
+    better use.  A tokenizer without a bos_token stays as it is.
+    """
+    backend = tokenizer.backend_tokenizer
+    bos = tokenizer.bos_token
+    if bos is None or backend.encode("a").special_tokens_mask[0]:
+        return
+    beginning = processors.TemplateProcessing(
+        single=[bos, "$A"], pair=[bos, "$A", "$B:1"], special_tokens=[(bos, tokenizer.bos_token_id)]
+    )
+    steps = [backend.post_processor] if backend.post_processor else []
+    backend.post_processor = processors.Sequence([*steps, beginning])
+
+
+def tokenizer_properties(
+    config: PreTrainedConfig, tokenizer: PreTrainedTokenizerFast
+) -> dict[str, Any]:
+    """Describe the inputs that a model takes: special tokens and token types."""
+    backend = tokenizer.backend_tokenizer
+    pair = backend.encode("a", "b")
+    special_ids = np.unique(np.array(pair.ids)[np.array(pair.special_tokens_mask) == 1]).tolist()
+    used_tokens = cast("list[str]", tokenizer.convert_ids_to_tokens(special_ids))
+    special_tokens = {}
+    for role, token in (("cls", tokenizer.cls_token), ("sep", tokenizer.sep_token)):
+        special_tokens[role] = token if token in used_tokens else None
+    text = backend.encode("a")
+    if text.special_tokens_mask[0] and text.tokens[0] not in special_tokens.values():
+        special_tokens["first"] = text.tokens[0]
+    # As in transformers, the tokenizer decides; besides, the model must know two types.
+    tokenizer_has_types = "token_type_ids" in tokenizer.model_input_names and any(pair.type_ids)
+    model_has_types = (getattr(config, "type_vocab_size", 0) or 0) > 1
+    # Byte-level vocabularies mark a word by the space before it.
+    separate = backend.encode(["a", "a"], is_pretokenized=True, add_special_tokens=False)
+    running = backend.encode("a a", add_special_tokens=False)
+    return {
+        "special_tokens": special_tokens,
+        "special_ids": special_ids,
+        "word_prefix": "" if separate.tokens == running.tokens else " ",
+        "takes_token_types": tokenizer_has_types and model_has_types,
+    }
+
+
+def readable_tokens(tokenizer: PreTrainedTokenizerFast, ids: Sequence[int]) -> list[str]:
+    """Write tokens for people: bytes as the characters that they stand for.
+
+    Byte-level vocabularies write each byte as a letter of its own (``Ġcafé`` for " café"), and
+    others have tokens of one byte (``<0xE6>``) for rare characters.  All other tokens stay as the
+    vocabulary has them.  Do not use these names to compare tokens, because several tokens can have
+    one.
+
+    Parameters
+    ----------
+    tokenizer : PreTrainedTokenizerFast
+        The tokenizer of a model.
+    ids : sequence of int
+        The tokens of a text, in order.
+
+    Returns
+    -------
+    list of str
+        A token that begins a word begins with a space.  Tokens that are parts of a character have
+        this character and their number, as in ``我 1/3``; those of a character that is cut are
+        ``\ufffd``.
+    """
+    tokens = tokenizer.convert_ids_to_tokens(list(ids))
+    decoder = tokenizer.backend_tokenizer.decoder
+    is_byte_level = b"ByteLevel" in decoder.__getstate__() if decoder else False
+    readable: list[str] = []
+    while len(readable) < len(tokens):
+        rest = tokens[len(readable) :][:MAX_CHARACTER_TOKENS]
+        if not (is_byte_level or re.fullmatch("<0x[0-9A-F]{2}>", rest[0])):
+            readable.append(rest[0])
+            continue
+        # The shortest run of tokens whose bytes are whole characters.
+        texts = [decoder.decode(rest[:size]) for size in range(1, len(rest) + 1)]
+        size = next((i for i, text in enumerate(texts, 1) if UNDECODED not in text), 1)
+        text = one_line(texts[size - 1])
+        parts = [f"{text} {part}/{size}" for part in range(1, size + 1)]
+        readable += parts if size > 1 else [text]
+    return readable
 
 
 def esm_tokenizer(python_tokenizer: PreTrainedTokenizerBase) -> Tokenizer:

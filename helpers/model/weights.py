@@ -1,7 +1,8 @@
 """Read the weights of a checkpoint, and check that they fit its tokenizer and return maps.
 
-All code comes from transformers, and none from a checkpoint.  Layer counts, head counts and names
-of special tokens are read off the model.
+All code comes from transformers, and none from a checkpoint.  Layer counts, head counts and what a
+token sees are read off a pass of the model: configurations often name windows, and not always
+truly.  They only say what a short input cannot show: a window that is longer.
 """
 
 from __future__ import annotations
@@ -14,8 +15,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 import transformers
-from jaxtyping import Float, Int
-from tokenizers.processors import Sequence, TemplateProcessing
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import (
@@ -34,10 +34,19 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES,
 )
 
+from helpers.data.visible import Visible, describe_mask
 from helpers.errors import ModelError
-from helpers.model.sites import PatchSoftmax, Scores, Weights, attending_layers, base_transformer
-from helpers.model.tokenizer import read_tokenizer
-from helpers.model.visible import probe_visible
+from helpers.model.sites import (
+    LOW_SCORE,
+    PatchSoftmax,
+    Scores,
+    Weights,
+    attending_layers,
+    base_transformer,
+    is_hybrid,
+    show_attending_layers,
+)
+from helpers.model.tokenizer import begin_with_bos, read_tokenizer, tokenizer_properties
 
 # Of a row's sum, and of maps with and without padding.
 PROBE_TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
@@ -73,10 +82,13 @@ def read_encoder(
         model = reinitialised(model, seed=random_init)
     # The types of transformers leave the model out of the arguments of ``to``.
     model = model.to(target_device).eval().requires_grad_(False)  # pyright: ignore[reportArgumentType]
+    if is_hybrid(model):
+        show_attending_layers(model)
     ids = tokenizer("a b c", return_tensors="pt")["input_ids"].to(target_device)
     padding_id = cast("int", tokenizer.pad_token_id or 0)
     heads, has_sink = probe_maps(model, ids, padding_id=padding_id)
-    visible = probe_visible(model, ids, longest_input(model, tokenizer))
+    max_length = longest_input(model, tokenizer)
+    visible = probe_visible(model, ids, max_length)
     if all(layer.causal for layer in visible):
         begin_with_bos(tokenizer)
     elif objective == "next-token":  # of a family that can be made to see later tokens
@@ -91,7 +103,8 @@ def read_encoder(
         "heads": heads,
         "visible": [layer._asdict() for layer in visible],
         "has_sink": has_sink,
-        **tokenizer_properties(model, tokenizer),
+        "max_length": max_length,
+        **tokenizer_properties(model.config, tokenizer),
     }
 
 
@@ -221,8 +234,8 @@ def probe_maps(
     Raises
     ------
     ValueError
-        If there is not one full map for each layer and head, if a row is not a distribution, or if
-        padding changes the maps.
+        If there is not one full map for each head of the layers that attend, if a row is not a
+        distribution, or if padding changes the maps.
     """
     n = ids.shape[1]
     widths: list[int] = []  # numbers of scores in a row
@@ -234,10 +247,11 @@ def probe_maps(
     with PatchSoftmax(model, count_scores):
         maps = _maps(model, ids, torch.ones_like(ids))
     shapes = {layer.shape for layer in maps}
-    if len(maps) != model.config.num_hidden_layers or shapes != {(1, maps[0].shape[1], n, n)}:
+    n_layers = len(attending_layers(model))
+    if not maps or len(maps) != n_layers or shapes != {(1, maps[0].shape[1], n, n)}:
         raise ValueError(
-            "it gives no (heads, tokens, tokens) map for each layer. Use a model with full softmax "
-            "attention in every layer, such as BERT."
+            "it gives no (heads, tokens, tokens) map for each layer that attends. Use a model with "
+            "full softmax attention in these layers, such as BERT."
         )
     whole = torch.stack(maps)  # [layer, 1, head, query, key]
     has_sink = n + 1 in widths  # GPT-OSS
@@ -273,50 +287,108 @@ def _check_rows(maps: Float[Tensor, "layer 1 head query key"], *, has_sink: bool
         )
 
 
-def begin_with_bos(tokenizer: PreTrainedTokenizerFast) -> None:
-    """Have every text begin with the tokenizer's bos_token, unless a special token begins it.
+def probe_visible(
+    model: PreTrainedModel, ids: Int[Tensor, "1 token"], max_length: int
+) -> list[Visible]:
+    """Find which keys the queries of each layer can attend to.
 
-    Otherwise the first word of a text would be the one that takes the attention which has no
-    better use.  A tokenizer without a bos_token stays as it is.
+    Parameters
+    ----------
+    model : PreTrainedModel
+        The model.
+    ids : tensor of shape (1, token)
+        The token ids of any text.
+    max_length : int
+        The longest input that the model takes.
+
+    Returns
+    -------
+    list of Visible
+        One for each layer.
+
+    Raises
+    ------
+    ValueError
+        If a mask is neither full, nor causal, nor a window.
     """
-    backend = tokenizer.backend_tokenizer
-    bos = tokenizer.bos_token
-    if bos is None or backend.encode("a").special_tokens_mask[0]:
-        return
-    beginning = TemplateProcessing(
-        single=[bos, "$A"], pair=[bos, "$A", "$B:1"], special_tokens=[(bos, tokenizer.bos_token_id)]
-    )
-    steps = [backend.post_processor] if backend.post_processor else []
-    backend.post_processor = Sequence([*steps, beginning])
+    n = min(16, max_length)
+    layers = _probe(model, ids, n)
+    declared = [declared_window(model.config, number) for number in attending_layers(model)]
+    # The number of a causal window counts keys.  That of another is a distance in most families,
+    # and a distance plus one in some, which a long input tells.
+    is_decoder = all(layer.causal for layer in layers)
+    windows = [window for window in declared if window and (window < 160 or not is_decoder)]
+    if windows:
+        n = min(max(windows) + 2, max_length)
+        layers = _probe(model, ids, n)
+    for number, (layer, window) in enumerate(zip(layers, declared, strict=True)):
+        if window is not None and n <= window < max_length:
+            layers[number] = layer._replace(window=window - 1 if layer.causal else window)
+    return layers
 
 
-def tokenizer_properties(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast
-) -> dict[str, Any]:
-    """Describe the inputs that a model takes: special tokens, token types and the longest input."""
-    backend = tokenizer.backend_tokenizer
-    pair = backend.encode("a", "b")
-    special_ids = np.unique(np.array(pair.ids)[np.array(pair.special_tokens_mask) == 1]).tolist()
-    used_tokens = cast("list[str]", tokenizer.convert_ids_to_tokens(special_ids))
-    special_tokens = {}
-    for role, token in (("cls", tokenizer.cls_token), ("sep", tokenizer.sep_token)):
-        special_tokens[role] = token if token in used_tokens else None
-    text = backend.encode("a")
-    if text.special_tokens_mask[0] and text.tokens[0] not in special_tokens.values():
-        special_tokens["first"] = text.tokens[0]
-    # As in transformers, the tokenizer decides; besides, the model must know two types.
-    tokenizer_has_types = "token_type_ids" in tokenizer.model_input_names and any(pair.type_ids)
-    model_has_types = (getattr(model.config, "type_vocab_size", 0) or 0) > 1
-    # Byte-level vocabularies mark a word by the space before it.
-    separate = backend.encode(["a", "a"], is_pretokenized=True, add_special_tokens=False)
-    running = backend.encode("a a", add_special_tokens=False)
-    return {
-        "special_tokens": special_tokens,
-        "special_ids": special_ids,
-        "word_prefix": "" if separate.tokens == running.tokens else " ",
-        "takes_token_types": tokenizer_has_types and model_has_types,
-        "max_length": longest_input(model, tokenizer),
-    }
+def declared_window(config: PreTrainedConfig, number: int) -> int | None:
+    """Read the window of a layer, by its number, off the configuration; None if it names none."""
+    window = getattr(config, "sliding_window", None)
+    if not window or getattr(config, "use_sliding_window", True) is False:
+        return None
+    layer_types = getattr(config, "layer_types", None)
+    return window if not layer_types or "sliding" in layer_types[number - 1] else None
+
+
+def _probe(model: PreTrainedModel, ids: Int[Tensor, "1 token"], n: int) -> list[Visible]:
+    """Describe the mask of each layer for an input of ``n`` tokens."""
+    layers = []
+    masks = computed_masks(model, ids, n)
+    for number, mask in zip(attending_layers(model), masks, strict=True):
+        visible = describe_mask(mask)
+        if visible is None:
+            raise ValueError(
+                f"what a token sees in layer {number} is neither all tokens, nor the earlier ones, "
+                "nor a window, so that no baseline is known. Use a model with one of these."
+            )
+        layers.append(visible)
+    return layers
+
+
+@torch.inference_mode()
+def computed_masks(
+    model: PreTrainedModel, ids: Int[Tensor, "1 token"], n: int
+) -> list[Bool[np.ndarray, "query key"]]:
+    """Read off a pass which keys each query sees, in each layer.
+
+    A key is visible if it has a score before the softmax.  Where the scores cannot be read, a key
+    is visible if any head gives it weight.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+        The model.
+    ids : tensor of shape (1, token)
+        The token ids of any text, which is repeated.
+    n : int
+        The number of tokens.
+
+    Returns
+    -------
+    list of bool array, shape (query, key)
+    """
+    masks: list[Bool[np.ndarray, "query key"]] = []
+
+    def record(_layer: int, scores: Scores, softmax: Callable[[Any], Weights]) -> Weights:
+        # A learned score in the softmax (GPT-OSS) is one more key.
+        highest = scores[0].amax(dim=0)[:, :n]  # [query, key] over the heads
+        mask = (highest > torch.finfo(scores.dtype).min / 2).numpy(force=True)
+        is_not_low = (highest > LOW_SCORE).numpy(force=True)
+        masks.append(is_not_low if mask.all() and describe_mask(is_not_low) else mask)
+        return softmax(scores)
+
+    input_ids = ids.repeat(1, -(-n // ids.shape[1]))[:, :n]
+    with PatchSoftmax(model, record):
+        mask = torch.ones_like(input_ids)
+        output = model(input_ids, attention_mask=mask, output_attentions=True)
+    is_seen = [(layer[0] > 0).any(dim=0).numpy(force=True) for layer in output.attentions]
+    return masks if len(masks) == len(is_seen) else is_seen
 
 
 def longest_input(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> int:

@@ -413,4 +413,5 @@ def relative_position(table: pd.DataFrame, *, model: str, lens: str) -> Figure:
         "uniform: of uniform attention",
         unit=f"Average {style.WEIGHT_NAMES[lens]} (fraction)",
         norm=Normalize(0, 1),
+        numbers=sorted(set(table["layer"])),
     )

@@ -317,6 +317,7 @@ def heat_maps(
     unit: str,
     norm: Normalize,
     cmap: Colormap = SEQUENTIAL,
+    numbers: Iterable[int] = (),
 ) -> Figure:
     """Draw heat maps of one value per head next to each other on one colour scale.
 
@@ -334,6 +335,8 @@ def heat_maps(
         The colour scale.
     cmap : Colormap, optional
         The colours of the scale.
+    numbers : iterable of int, optional
+        The numbers of the layers that attend; all if there are none.
     """
     layers, heads = next(iter(maps.values())).shape
     columns = min(MAP_COLUMNS, len(maps))
@@ -347,10 +350,13 @@ def heat_maps(
     panels = panel_grid(figure, len(maps), columns, sharex=True, sharey=True)
     extent = (0.5, heads + 0.5, layers + 0.5, 0.5)
     colors = cmap.with_extremes(bad=NO_VALUE)
+    labels = list(numbers) or range(1, layers + 1)
     for axes, text, values in zip(panels, titles, maps.values(), strict=True):
         axes.imshow(values, colors, norm, aspect="auto", interpolation="nearest", extent=extent)
         axes.set_title(text)
-        axes.set(xticks=counting_ticks(heads, 12 // columns), yticks=counting_ticks(layers, 6))
+        axes.set_xticks(counting_ticks(heads, 12 // columns))
+        ticks = counting_ticks(layers, 6)
+        axes.set_yticks(ticks, [str(labels[tick - 1]) for tick in ticks])
     for axes in panels[-columns:]:
         axes.tick_params(labelbottom=True)  # also where the last row ends before this column
         axes.set_xlabel("Head")

@@ -207,18 +207,19 @@ def fit_hidden(data: ProbeData, name: str, seeds: int) -> tuple[ProbeCounts, pd.
     held_out = max(1, len(order) // 10)
     metric = METRICS.get(name, UAS_WITHOUT_PUNCTUATION)
     rows = []
+    numbers = [0, *data.store.layer_numbers]
     for layer in range(data.store.layers + 1):
         at_layer = data.at_layer(layer)
         probe = seeded(partial(HIDDEN[name], at_layer), 0)
         train([probe], at_layer, order[held_out:])
         estimate = probe.score(at_layer, order[:held_out])[metric].estimate()
         rows.append({
-            "probe": name, "metric": metric, "layer": layer,
+            "probe": name, "metric": metric, "layer": numbers[layer],
             **estimate.columns("validation"), "rank": probe.rank,
         })  # fmt: skip
     layers = pd.DataFrame(rows)
     best = int(layers["validation"].argmax())
-    return fit_at_layer(data, name, best, seeds), layers.assign(chosen=layers["layer"] == best)
+    return fit_at_layer(data, name, best, seeds), layers.assign(chosen=layers.index == best)
 
 
 def fit_at_layer(data: ProbeData, name: str, layer: int, seeds: int) -> ProbeCounts:

@@ -83,7 +83,8 @@ def map_shards(
     from distributed.comm.core import CommClosedError
     from distributed.scheduler import NoWorkerError
 
-    task = partial(_on_worker, function, store.folder, store.encoder and _source(store.encoder))
+    source = store.encoder and _source(store.encoder)
+    task = partial(_on_worker, function, type(store), store.folder, source)
     try:
         for future in client.map(task, numbers, pure=False):
             yield future.result()
@@ -117,27 +118,29 @@ def _source(encoder: Model) -> str:
     options = {name: encoder.key.get(name) for name in ("revision", "dtype", "random_init")}
     options["name"] = str(folder.resolve()) if folder.is_dir() else encoder.name
     options["device"] = encoder.model.device.type
-    return json.dumps([options, encoder.temperatures, encoder.key.get("matched to")])
+    changes = [encoder.key.get(name) for name in ("matched to", "layer order")]
+    return json.dumps([options, encoder.temperatures, *changes])
 
 
 def _on_worker(
-    function: Callable[[Store, int], Result], folder: Path, source: str | None, number: int
+    function: Callable[[Store, int], Result],
+    store_class: Callable[..., Store],
+    folder: Path,
+    source: str | None,
+    number: int,
 ) -> Result:
     """Apply a function to one shard in a worker; ``source`` says how to load the model."""
-    return function(_opened(folder, source), number)
+    return function(_opened(store_class, folder, source), number)
 
 
 @lru_cache(maxsize=2)
-def _opened(folder: Path, source: str | None) -> Store:
+def _opened(store_class: Callable[..., Store], folder: Path, source: str | None) -> Store:
     """Open a store in a worker, with its model if it has one.
 
     InputError if the worker does not find the store, or has other code or another model.
     """
-    from helpers.store.examples import ComputedStore  # imports torch
-
-    encoder = _loaded(source) if source else None
-    store = ComputedStore(folder, encoder) if encoder else Store(folder)
-    is_same_model = encoder is None or encoder.key == store.manifest["model"]
+    store = store_class(folder, _loaded(source) if source else None)
+    is_same_model = not source or store.encoder.key == store.manifest["model"]
     if not is_same_model or store.manifest["code"] != CODE_DIGEST:
         raise InputError(
             f"{folder}: a worker has other code or another model than this store; put the same "
@@ -149,6 +152,8 @@ def _opened(folder: Path, source: str | None) -> Store:
 @lru_cache(maxsize=1)
 def _loaded(source: str) -> Model:
     """Load a model once per process."""
-    options, temperatures, matched_to = json.loads(source)
+    options, temperatures, matched_to, layer_order = json.loads(source)
     encoder = load_model(**options)
+    if layer_order:
+        encoder = encoder.with_reordered_layers(layer_order["seed"])
     return encoder.with_temperatures(temperatures, matched_to) if temperatures else encoder

@@ -32,8 +32,17 @@ from helpers.data.preview import count_used
 from helpers.data.records import Corpus, Record, Roles, roles
 from helpers.data.visible import Visible, visible_mask, visible_words
 from helpers.errors import StoreError
-from helpers.files import cache_root, json_digest, read_json, sha256, slugify, write_atomic
+from helpers.files import (
+    cache_root,
+    folder_lock,
+    json_digest,
+    read_json,
+    sha256,
+    slugify,
+    write_atomic,
+)
 from helpers.model.loading import Lens, key_slug
+from helpers.progress import progress
 from helpers.store import CODE
 
 FORMAT = 6
@@ -268,15 +277,12 @@ class Example:
 
         A word sees another if any of its tokens does.
         """
-        return np.stack([self.visible_in(layer) for layer in range(self.shape[0])])
-
-    def visible_in(self, layer: int) -> Bool[np.ndarray, "query key"]:
-        """Return the positions that each position can attend to in a layer (from 0)."""
+        layers, _, queries, keys = self.shape
         if not self.visible or self.is_cross:
-            return np.ones(self.shape[2:], dtype=bool)
+            return np.ones((layers, queries, keys), dtype=bool)
         word_of_token = self.record.get("inputs", {}).get("groups", range(len(self)))
-        mask = visible_mask(self.visible[layer], len(word_of_token))
-        return visible_words(mask, word_of_token)
+        masks = [visible_mask(layer, len(word_of_token)) for layer in self.visible]
+        return np.stack([visible_words(mask, word_of_token) for mask in masks])
 
     @property
     def tokens(self) -> list[str]:
@@ -303,12 +309,14 @@ class Store:
 
     ``len(store)`` is the number of examples, ``store[i]`` is one of them, and iterating yields all
     with the memory of one shard.  Shards are read from the store's folder;
-    `examples.ComputedStore` computes those that are not there.
+    `extract.ComputedStore` computes those that are not there.
 
     Parameters
     ----------
     folder : str or Path
         The folder of the store.
+    encoder : Model, optional
+        The model of an `extract.ComputedStore`.
 
     Attributes
     ----------
@@ -340,9 +348,8 @@ class Store:
         If the store is unfinished or damaged.  A file is checked when it is first read.
     """
 
-    encoder: Any = None  # the model of `examples.ComputedStore`
-
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, encoder: Any = None) -> None:
+        self.encoder = encoder
         self.folder = Path(folder).absolute()  # processes with another working folder read it, too
         self.manifest = read_manifest(self.folder)
         self.key: str = self.manifest["key"]
@@ -448,3 +455,38 @@ class Store:
         path = shard_path(self.folder, number)
         check_once(path, self.manifest["shards"][number]["sha256"])
         return open_shard(path).get_tensor
+
+
+def stores() -> list[Path]:
+    """Return the folders of the stores in the cache, finished or not."""
+    return sorted(path.parent for path in cache_root().glob(f"*/{MANIFEST}"))
+
+
+def verify(folder: Path) -> dict[Path, str]:
+    """Check every byte of a store against its manifest; return a line for each damaged file."""
+    try:
+        manifest = read_manifest(folder)
+    except StoreError as error:
+        return {folder / MANIFEST: str(error)}
+    digests = {folder / EXAMPLES: manifest["examples_sha256"]}
+    for number, shard in enumerate(manifest["shards"]):
+        digests[shard_path(folder, number)] = shard["sha256"]
+    problems = {}
+    for path, digest in progress(digests.items(), f"checking {folder.name}", unit="file"):
+        try:
+            check(path, digest)
+        except StoreError as error:
+            problems[path] = str(error)
+    return problems
+
+
+def repair(folder: Path) -> None:
+    """Remove the damaged files of a store.
+
+    The next run that needs the store makes them again: only a run knows where the corpus is.
+    StoreError if the manifest is damaged or of another format: nothing says what belongs to it.
+    """
+    with folder_lock(folder):
+        read_manifest(folder)
+        for path in verify(folder):
+            path.unlink(missing_ok=True)

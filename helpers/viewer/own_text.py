@@ -6,8 +6,7 @@ from pathlib import Path
 
 from helpers.data.treebank import parsed_text
 from helpers.model.loading import DEFAULT, load_model
-from helpers.store.examples import ComputedStore
-from helpers.store.extract import fill, in_temporary_folder, list_examples
+from helpers.store.extract import ComputedStore, fill, in_temporary_folder, list_examples
 from helpers.store.store import Store, store_inputs
 
 

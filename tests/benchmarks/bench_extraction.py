@@ -19,7 +19,7 @@ import torch
 from common import extract_into, interleaved, random_encoder, random_segments
 
 from helpers.model.forward import length_batches, model_inputs, padded
-from helpers.store.examples import BATCH_TOKENS
+from helpers.store.extract import BATCH_TOKENS
 from helpers.store.store import Store
 
 REPEATS = 5

@@ -15,7 +15,7 @@ TEXT = "MKTAYI the cat sat on the mat and the dog watched it"
 WITHOUT_INTERFACE = {
     "MPNet", "DeBERTa", "DeBERTa-v2 and v3", "RoFormer", "RemBERT", "LUKE",
     "BigBird (original_full)", "XLM (with tokenizer.json)", "FlauBERT (with tokenizer.json)",
-    "XLNet", "BLOOM", "Falcon",
+    "XLNet", "BLOOM", "Falcon", "DiffLlama",
 }  # fmt: skip
 READ = [family.name for family in ZOO if not family.refusal]
 

@@ -14,8 +14,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from helpers.errors import ModelError
 from helpers.files import sha256
-from helpers.model import built_in
-from helpers.model.built_in import BUILT_IN
+from helpers.model import checkpoint
+from helpers.model.checkpoint import BUILT_IN
 from helpers.model.loading import load_model, model_folder
 from helpers.study import WEIGHTS_NOTES, Study
 
@@ -43,7 +43,7 @@ def files_in(site, name):
 @pytest.fixture
 def site(tmp_path, monkeypatch, own_cache):
     """A folder of packages, and nothing else that is installed."""
-    monkeypatch.setattr(built_in, "files", partial(files_in, tmp_path / "site"))
+    monkeypatch.setattr(checkpoint, "files", partial(files_in, tmp_path / "site"))
     return tmp_path / "site"
 
 
@@ -59,16 +59,16 @@ def mpnet_site(site, tiny_folder, monkeypatch):
             packed.writestr(f"all-mpnet-base-v2/{file.name}", file.read_bytes())
     size = len(archive.getvalue()) // 5 + 1
     archive.seek(0)
-    for number, package in enumerate(built_in.MPNET_PACKAGES, 1):
+    for number, package in enumerate(checkpoint.MPNET_PACKAGES, 1):
         install(site, package, f"all-mpnet-base-v2.zip.{number:03}", archive.read(size))
     monkeypatch.setitem(BUILT_IN, "mpnet", sha256(folder / "model.safetensors"))
-    monkeypatch.setattr(built_in, "MPNET_FILES", tuple(file.name for file in folder.iterdir()))
+    monkeypatch.setattr(checkpoint, "MPNET_FILES", tuple(file.name for file in folder.iterdir()))
     return site
 
 
 def test_mpnet_is_joined_once_and_only_known_names_are_unpacked(mpnet_site, tmp_path):
     folder = model_folder("mpnet")
-    assert {file.name for file in folder.iterdir()} == set(built_in.MPNET_FILES)
+    assert {file.name for file in folder.iterdir()} == set(checkpoint.MPNET_FILES)
     assert not list(tmp_path.rglob("evil*"))
     shutil.rmtree(mpnet_site)  # what is in the cache is enough
     assert model_folder("mpnet") == folder
@@ -102,8 +102,8 @@ def test_weights_are_verified_again_after_a_change(mpnet_site):
 
 
 def test_a_damaged_gguf_file_is_refused(site):
-    install(site, built_in.SMOLLM2_PACKAGE, built_in.GGUF_FILE, b"GGUF" + bytes(100))
-    with pytest.raises(ModelError, match=f"is not {built_in.GGUF_SHA256}"):
+    install(site, checkpoint.SMOLLM2_PACKAGE, checkpoint.GGUF_FILE, b"GGUF" + bytes(100))
+    with pytest.raises(ModelError, match=f"is not {checkpoint.GGUF_SHA256}"):
         model_folder("smollm2")
 
 

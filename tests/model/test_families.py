@@ -15,8 +15,7 @@ from transformers import AutoModel, AutoTokenizer
 from helpers.data.records import roles
 from helpers.metrics.surface import section_3
 from helpers.model.gradients import KEY_TYPES, gradient_importance
-from helpers.store.examples import shard_tensors
-from helpers.store.extract import extract
+from helpers.store.extract import extract, shard_tensors
 
 WITHOUT_SPECIALS = {"gpt2", "t5"}  # no cls_token, no sep_token
 HALF = {"rtol": 2**-10, "atol": 2**-22}  # float16 precision, and float32 noise before rounding

@@ -81,7 +81,7 @@ def test_norm_maps_do_not_depend_on_padding_and_streams(encoder, segments, tmp_p
     options = {"lens": "norm", "max_tokens": 60}
     with cache_at(tmp_path / "batches"):
         in_batches = extract(encoder, segments, **options)
-    monkeypatch.setattr("helpers.store.examples.BATCH_TOKENS", {"cpu": 1})
+    monkeypatch.setattr("helpers.store.extract.BATCH_TOKENS", {"cpu": 1})
     with cache_at(tmp_path / "single"):
         single = extract(encoder, segments, **options, stream=True)
     for in_batch, alone in zip(in_batches, single, strict=True):

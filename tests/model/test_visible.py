@@ -7,7 +7,7 @@ import transformers as hf
 
 from helpers.data.visible import Visible, visible_mask
 from helpers.model.forward import forward, model_inputs
-from helpers.model.visible import computed_masks, probe_visible
+from helpers.model.weights import computed_masks, probe_visible
 from helpers.store.extract import extract
 
 FULL = Visible(causal=False, window=None)
@@ -68,6 +68,6 @@ def test_probe_visible_of_causal_windows(sliding_window, positions):
 
 def test_probe_visible_refuses_a_mask_without_a_baseline(tiny_encoder, monkeypatch):
     blocks = torch.block_diag(torch.ones(8, 8), torch.ones(8, 8)).numpy() > 0
-    monkeypatch.setattr("helpers.model.visible.computed_masks", lambda *_: [blocks, blocks])
+    monkeypatch.setattr("helpers.model.weights.computed_masks", lambda *_: [blocks, blocks])
     with pytest.raises(ValueError, match="in layer 1 is neither all tokens"):
         probe_visible(tiny_encoder("bert").model, torch.tensor([[2, 3]]), 64)

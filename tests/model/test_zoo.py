@@ -13,6 +13,7 @@ from zoo import ZOO
 
 from helpers.errors import ModelError
 from helpers.model.loading import Model
+from helpers.notes import heads_notes
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = "MK the cat sat"  # the first letters are amino acids
@@ -20,6 +21,7 @@ NAMES = [family.name for family in ZOO]
 READ = [family for family in ZOO if not family.refusal]
 REFUSED = [family for family in ZOO if family.refusal]
 LEARNED_SINK = {"GPT-OSS"}
+MIXED_HEADS = {"DiffLlama", "Qwen3-Next", "Qwen3.5", "Qwen3.5-MoE"}
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +54,9 @@ def test_maps_of_a_family_are_bit_equal_to_those_of_transformers(family, loaded,
     with torch.no_grad():
         maps = encoder.model(input_ids=ids, output_attentions=True).attentions
     expected = plain_maps(family, root / str(NAMES.index(family.name)), ids)
+    if family.name in zoo.HYBRIDS:
+        assert encoder.layer_numbers == [2]
+        expected = expected[-1:] if family.name == "MiniMax" else expected
     assert len(maps) == len(expected) == encoder.layers
     for layer, expected_layer in zip(maps, expected, strict=True):
         assert torch.equal(layer, expected_layer)
@@ -63,6 +68,14 @@ def test_maps_of_a_family_are_bit_equal_to_those_of_transformers(family, loaded,
             torch.testing.assert_close(sums, torch.ones_like(sums))
     uneven = torch.stack(maps).amax(dim=-1).mean() * ids.shape[1]
     assert uneven > 1.01, "maps that are nearly uniform would hide mistakes"
+
+
+@pytest.mark.parametrize("family", READ, ids=lambda family: family.name)
+def test_notes_name_the_layers_of_hybrids_and_heads_that_do_more(family, loaded):
+    notes = heads_notes(loaded[family.name])
+    numbers = [note for note in notes if "own numbers: 2." in note]
+    assert bool(numbers) == (family.name in zoo.HYBRIDS)
+    assert len(notes) - len(numbers) == (family.name in MIXED_HEADS)
 
 
 @pytest.mark.parametrize("family", REFUSED, ids=lambda family: family.name)

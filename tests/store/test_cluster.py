@@ -24,6 +24,8 @@ from helpers.errors import InputError
 from helpers.metrics.surface import head_table, sums
 from helpers.store import cluster
 from helpers.store.cluster import map_shards, start_cluster
+from helpers.store.extract import ComputedStore
+from helpers.store.store import Store
 from helpers.study import Study
 
 # Workers that are forked from a process that has torch start in milliseconds, not in seconds.
@@ -123,11 +125,17 @@ def test_map_shards_gives_up_if_a_shard_kills_its_workers_or_none_is_left(
 def test_a_worker_refuses_a_store_of_another_model_or_code(expected_store, encoder, monkeypatch):
     changed = dataclasses.replace(encoder, key={**encoder.key, "dtype": "bfloat16"})
     with pytest.raises(InputError, match="a worker has other code or another model"):
-        cluster._opened(expected_store.folder, cluster._source(changed))
+        cluster._opened(ComputedStore, expected_store.folder, cluster._source(changed))
     monkeypatch.setattr(cluster, "CODE_DIGEST", "other")
     cluster._opened.cache_clear()
     with pytest.raises(InputError, match="a worker has other code or another model"):
-        cluster._opened(expected_store.folder, None)
+        cluster._opened(Store, expected_store.folder, None)
+
+
+def test_a_worker_makes_the_control_that_it_is_given(encoder):
+    matched = encoder.with_temperatures([[2.0] * 4] * 3, {"texts": "some"})
+    for control in (matched, encoder.with_reordered_layers(1)):
+        assert cluster._loaded(cluster._source(control)).key == control.key
 
 
 SCHEDULER = """

@@ -15,14 +15,14 @@ from toy_corpora import corpus_of, sentence_of
 from helpers.data.records import SPACED, Document, Mention, Segment
 from helpers.errors import InputError
 from helpers.model.forward import model_inputs
-from helpers.store.examples import (
+from helpers.store.extract import (
     choose_cuts,
     document_record,
     examples,
+    extract,
     segment_record,
     sentence_record,
 )
-from helpers.store.extract import extract
 
 LONG = Segment("the cat sat on the mat " * 6, "the dog watched it " * 4, "t")
 

@@ -18,8 +18,7 @@ from helpers.files import json_digest, sha256
 from helpers.model import forward
 from helpers.store import extract as extraction
 from helpers.store import store as store_module
-from helpers.store.examples import check_example
-from helpers.store.extract import write_shard
+from helpers.store.extract import check_example, write_shard
 from helpers.store.store import store_folder, store_inputs
 
 COUNT = 22  # shards of 4, the last of 2

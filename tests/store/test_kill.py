@@ -20,7 +20,7 @@ from store_tools import (
 )
 
 from helpers.files import sha256
-from helpers.store.verify import repair
+from helpers.store.store import repair
 
 COUNT = 96  # 24 shards
 

@@ -13,14 +13,30 @@ import shutil
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from store_tools import MAX_TOKENS, cache_at, content, extract_small, flip, many_segments, truncate
+from store_tools import (
+    MAX_TOKENS,
+    assert_same,
+    cache_at,
+    content,
+    extract_small,
+    flip,
+    many_segments,
+    truncate,
+)
 
 import helpers
 from helpers.errors import StoreError
 from helpers.store import extract as extraction
 from helpers.store import store as store_module
-from helpers.store.store import Store, check_once, open_store, store_folder, store_inputs
-from helpers.store.verify import repair, verify
+from helpers.store.store import (
+    Store,
+    check_once,
+    open_store,
+    repair,
+    store_folder,
+    store_inputs,
+    verify,
+)
 
 COUNT = 10  # shards of 4, 4 and 2
 SHARD_FILES = [f"shard-0000{number}.safetensors" for number in range(3)]
@@ -77,12 +93,6 @@ def test_a_store_has_the_files_and_the_manifest_of_its_format(folder):
     assert tensors["attention/000008"].dtype == np.float16
 
 
-def assert_same(examples, expected_examples):
-    for example, expected in zip(examples, expected_examples, strict=True):
-        np.testing.assert_array_equal(example.attention, expected.attention)
-        assert (example.index, example.record) == (expected.index, expected.record)
-
-
 def test_examples_are_the_same_by_index_by_shard_and_by_iteration(folder, monkeypatch):
     store = Store(folder)
     assert (len(store), store.n_shards, store.layers, store.heads) == (10, 3, 3, 4)
@@ -109,12 +119,6 @@ def test_repr_of_a_store_and_of_an_example_names_them_and_shows_no_array(folder)
     shown = repr(store[2])
     assert "Example 2" in shown and " ".join(store[2].tokens[:3]) in shown
     assert "array" not in shown
-
-
-def test_the_layers_of_a_store_have_the_numbers_of_its_manifest(folder):
-    edit_manifest(folder, layers=[2, 4, 6])
-    store = open_store(folder)
-    assert (store.layer_numbers, store.layers) == ([2, 4, 6], 3)
 
 
 # Damage

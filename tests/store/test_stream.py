@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from store_tools import MAX_TOKENS, cache_at, content, extract_small, many_segments
+from store_tools import MAX_TOKENS, assert_same, cache_at, content, extract_small, many_segments
 
-from helpers.store import examples
 from helpers.store import extract as extraction
 
 COUNT = 22  # 6 shards
@@ -22,19 +20,6 @@ def stream(encoder, tmp_path):
 @pytest.fixture
 def store(encoder, tmp_path):
     return extract_small(encoder, tmp_path / "store", COUNT)
-
-
-def assert_same(examples, expected_examples):
-    """Compare examples bit by bit."""
-    for example, expected in zip(examples, expected_examples, strict=True):
-        assert example.index == expected.index
-        assert example.record == expected.record
-        assert example.offset == expected.offset
-        for name in ("stored_attention", "hidden"):
-            tensor = np.array(getattr(example, name))
-            expected_tensor = np.array(getattr(expected, name))
-            assert tensor.dtype == expected_tensor.dtype
-            np.testing.assert_array_equal(tensor, expected_tensor)
 
 
 def test_stream_gives_the_bits_of_the_store(stream, store):
@@ -72,13 +57,13 @@ def test_stream_reads_the_shards_of_a_finished_store_and_computes_those_it_lacks
     expected = list(extract_small(encoder, store.folder.parent, COUNT))
     (store.folder / "shard-00003.safetensors").unlink()
     computed = []
-    original = examples.shard_tensors
+    original = extraction.shard_tensors
 
     def spy(store, number):
         computed.append(number)
         return original(store, number)
 
-    monkeypatch.setattr(examples, "shard_tensors", spy)
+    monkeypatch.setattr(extraction, "shard_tensors", spy)
     with cache_at(store.folder.parent):
         opened = extraction.extract(
             encoder, many_segments(COUNT), max_tokens=MAX_TOKENS, stream=True

@@ -25,7 +25,7 @@ from helpers.data.wikipedia import Article, articles
 from helpers.errors import InputError
 from helpers.metrics.heads import head_label
 from helpers.model.loading import Model
-from helpers.store.examples import BLANK_LINE
+from helpers.store.extract import BLANK_LINE
 
 LENGTHS = (128, 512, 2048, 4096)  # tokens
 QUICK_LENGTHS = (64, 128, 256)
