@@ -16,7 +16,6 @@ from helpers.metrics.clustering import BEHAVIOURS
 from helpers.metrics.heads import by_head
 from helpers.metrics.statistics import Real
 from helpers.plots import style
-from helpers.plots.labels import label_points
 from helpers.plots.style import (
     HALO,
     SpecialTokens,
@@ -25,6 +24,7 @@ from helpers.plots.style import (
     canvas,
     draw_curve,
     label_ends,
+    label_points,
     panel_grid,
     theme,
 )
@@ -195,11 +195,11 @@ def fig4_entropy(
     -------
     matplotlib.figure.Figure
     """
-    looks = {
+    line_styles = {
         "entropy": style.TOKEN_STYLES["other"]._replace(label="from all tokens"),
         "entropy_from_cls": style.TOKEN_STYLES["cls"]._replace(label="from {cls} only"),
     }
-    styles = present_styles(table, looks, special_tokens)
+    styles = present_styles(table, line_styles, special_tokens)
     panels = {line.label: {column: line} for column, line in styles.items()}
     means = table.groupby("layer")[["entropy", "uniform"]].mean()
     narrowest = means["entropy"].idxmin()

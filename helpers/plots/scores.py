@@ -66,12 +66,12 @@ def coreference_scores(table: pd.DataFrame, *, model: str) -> Figure:
         name=drawn["system"].replace(HELD_OUT, "best head"),
         label=drawn["value"].map("{:.0f}  ".format) + drawn["head"].fillna(""),
     )
-    found = drawn[drawn["type"] == "all"].set_index("name")["value"]
-    finding = ", ".join(f"{name} {value:.0f}%" for name, value in found.items())
+    accuracies = drawn[drawn["type"] == "all"].set_index("name")["value"]
+    finding = ", ".join(f"{name} {value:.0f}%" for name, value in accuracies.items())
     types = [name for name in ("all", "pronoun", "proper", "nominal") if name in set(table["type"])]
     n_rows = -(-len(types) // 2)
     figure = canvas(
-        n_rows * ((1 + len(found)) * BAR_INCHES + 0.2) + 0.3,
+        n_rows * ((1 + len(accuracies)) * BAR_INCHES + 0.2) + 0.3,
         f"Antecedents that are found: {finding}",
         model,
         INTERVALS,
@@ -207,22 +207,22 @@ def accuracy_by_distance(table: pd.DataFrame, titles: Mapping[str, str], *, mode
     -------
     matplotlib.figure.Figure
     """
-    first, *others = list(titles)[:5]
+    first, *further = list(titles)[:5]
     figure = canvas(
-        4.0 if others else 1.7,
+        4.0 if further else 1.7,
         _distance_title(table[table["relation"] == first]),
         model,
         f"chosen on train, scored on dev; bands: 95% intervals; –: fewer than {FEWEST_WORDS} words",
     )
     parts: list[Any] = [figure]
-    if others:
+    if further:
         parts = list(cast("Any", figure.subfigures(2, 1, height_ratios=[4, 5])))
     axes = parts[0].subplots()
     _draw_distances(axes, table[table["relation"] == first], list(PREDICTOR_STYLES))
     axes.set(title=titles[first], xlabel="Words to the parent, and number of such words")
     label_ends(axes, gap=0.18)
-    small = panel_grid(parts[1], len(others), 2, sharey=True) if others else []
-    for axes, relation in zip(small, others, strict=True):
+    small = panel_grid(parts[1], len(further), 2, sharey=True) if further else []
+    for axes, relation in zip(small, further, strict=True):
         _draw_distances(axes, table[table["relation"] == relation], ["head", "nearest"])
         axes.set_title(titles[relation])
     figure.supylabel("Accuracy (%)")
@@ -247,7 +247,8 @@ def _distance_title(table: pd.DataFrame) -> str:
     rows = table.dropna(subset=["head", "nearest"]).set_index("distance")
     if not len(rows):
         return "How many parents heads find, by their distance"
-    first, last = rows.iloc[0], rows.iloc[-1]
+    first = rows.iloc[0]
+    last = rows.iloc[-1]
     return (
         f"Heads find {first['head']:.0f}% of the parents {first.name} word away and "
         f"{last['head']:.0f}% of those {last.name}; the nearest word of one class is right for "

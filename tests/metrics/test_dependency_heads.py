@@ -16,20 +16,20 @@ from references import (
     slow_words,
 )
 
+from beyond.silver_parses import score_every_head
 from helpers.metrics.dependency_heads import (
     COLUMNS,
     beside_paper,
     dependency_heads,
     held_out_heads,
     largest_of,
+    no_op_table,
     relation_summary,
-    score_every_head,
     special_token_summary,
 )
 from helpers.metrics.head_counts import count_heads
 from helpers.metrics.heads import DIRECTIONS, head_indices
 from helpers.metrics.reference import paper_names, paper_table1, relation_table, scheme_of
-from helpers.metrics.relation_tables import no_op_table
 from helpers.metrics.statistics import effective_clusters, resampled_ratios
 
 
