@@ -293,7 +293,7 @@ def mark_findings(positions: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -
     head = coreference_head(tables)
     if head:
         findings = pd.concat([findings, pd.Series("coreference", [head])])
-    labels = head_labels(*positions[["layer", "head"]].max())
+    labels = positions["layer"].astype(str) + "-" + positions["head"].astype(str)
     behaviour = positions["behaviour"].set_axis(labels)
     behaviour.update(findings.groupby(level=0).agg(", ".join))
     return positions.assign(behaviour=behaviour.to_numpy())
@@ -351,8 +351,10 @@ def cohesion_table(
         layers; for "index" in each layer, so that everything heads of a layer have in common is
         kept.  Numbers are NaN where they need two layers, or two heads in a layer.
     """
-    heads = [parse_head(label) for label in distances.index]
-    layer, index = np.array(heads, np.int16).T  # small integers are faster
+    heads = np.array([parse_head(label) for label in distances.index], np.int16)
+    index = heads[:, 1]
+    numbers, layer = np.unique(heads[:, 0] + 1, return_inverse=True)
+    layer = layer.astype(np.int16)  # small integers are faster
     are_two = ~np.eye(len(layer), dtype=bool)
     rows = []
     for by, table, farthest in (
@@ -362,14 +364,13 @@ def cohesion_table(
     ):
         values = table.to_numpy()
         rows.append((by, np.nan, *_compare(values, layer, are_two, seed, farthest=farthest)))
-        for number in np.unique(layer):
-            in_layer_pairs = are_two & (layer == number)[:, None]
+        for position, number in enumerate(numbers):
+            in_layer_pairs = are_two & (layer == position)[:, None]
             means = _mean_distances(values, layer, in_layer_pairs, farthest)
-            rows.append((by, number + 1, *means, np.nan))
+            rows.append((by, number, *means, np.nan))
     values = distances.to_numpy()
     in_two_layers = layer[:, None] != layer
-    blocks = int(layer.max()) + 1
-    same_index = _compare(values, index, in_two_layers, seed, blocks=blocks)
+    same_index = _compare(values, index, in_two_layers, seed, blocks=len(numbers))
     rows.append(("index", np.nan, *same_index))
     if behaviours is not None:
         behaviour = np.asarray(behaviours)

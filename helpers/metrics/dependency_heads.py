@@ -17,7 +17,7 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int
 
 from helpers.cache import cached
-from helpers.data.links import read_links
+from helpers.data.links import ROOT, read_links
 from helpers.data.records import cluster_of
 from helpers.metrics import CODE, nearest_words
 from helpers.metrics.head_counts import OFFSETS, HeadCounts
@@ -83,12 +83,16 @@ def dependency_heads(counts: HeadCounts, *, minimum: int) -> pd.DataFrame:
         - ``baseline`` in percent and ``baseline_offset``: the best fixed offset, under the same
           rules;
         - ``paper_head``, ``paper_accuracy`` and ``paper_baseline`` of the Stanford relation that
-          `helpers.metrics.reference.relation_table` gives.
+          `helpers.metrics.reference.relation_table` gives.  "All" has those of the paper if the
+          annotation is trees, in which every word has a question.
     """
     table = _best_heads(counts, counts, minimum).rename(
         columns=lambda name: name.removeprefix("dev_")
     )
-    paper_relations = table["relation"].map(paper_names(counts.names))
+    names = paper_names(counts.names)
+    if ROOT not in map(str.lower, counts.names):  # "All" are pairs, and not the words of trees
+        names.pop(ALL)
+    paper_relations = table["relation"].map(names)
     in_paper = paper_table1().add_prefix("paper_").reindex(paper_relations)
     return table.join(in_paper.set_index(table.index))[COLUMNS]
 

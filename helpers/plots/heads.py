@@ -154,7 +154,7 @@ def fig3_gradients(
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter("")
         label_ends(axes, gap=0.16)
-    panels[-1].set(xlabel="Layer", xticks=style.counting_ticks(len(table)))
+    panels[-1].set(xlabel="Layer", xticks=style.counting_ticks(table["layer"].max()))
     return figure
 
 
@@ -413,4 +413,5 @@ def relative_position(table: pd.DataFrame, *, model: str, lens: str) -> Figure:
         "uniform: of uniform attention",
         unit=f"Average {style.WEIGHT_NAMES[lens]} (fraction)",
         norm=Normalize(0, 1),
+        layer_numbers=table["layer"].unique().tolist(),
     )

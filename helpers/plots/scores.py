@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -144,7 +144,10 @@ def _probe_title(table: pd.DataFrame, weights: str) -> str:
 
 @theme()
 def relation_heatmaps(
-    accuracies: Mapping[tuple[str, Direction], style.HeadValues], *, model: str
+    accuracies: Mapping[tuple[str, Direction], style.HeadValues],
+    *,
+    model: str,
+    layer_numbers: Sequence[int] = (),
 ) -> Figure:
     """Draw the accuracy of each attention head for each relation (section 4.2), the best framed.
 
@@ -154,6 +157,8 @@ def relation_heatmaps(
         Percentages by relation and by the direction in which the heads are read.
     model : str
         Name of the run, for the note.
+    layer_numbers : sequence of int
+        The numbers of the layers that attend (`Store.layer_numbers`); all if there are none.
 
     Returns
     -------
@@ -163,7 +168,7 @@ def relation_heatmaps(
     best_heads = []
     for (relation, direction), values in accuracies.items():
         layer, head = np.unravel_index(np.nanargmax(values), values.shape)
-        best = f"{head_label(layer, head)}: {values[layer, head]:.0f}%"
+        best = f"{head_label(layer, head, layer_numbers)}: {values[layer, head]:.0f}%"
         maps[f"{relation}\n{best}, {ARROWS[direction]}"] = values
         best_heads.append((layer, head))
     best_accuracies = [
@@ -179,6 +184,7 @@ def relation_heatmaps(
         "in brackets: words; framed: the best head; d → p: dependents attend to parents",
         unit="Accuracy (%)",
         norm=Normalize(0, 100),
+        layer_numbers=layer_numbers,
     )
     for axes, (layer, head) in zip(figure.axes, best_heads, strict=False):
         axes.add_patch(
@@ -290,6 +296,7 @@ def probe_head_gains(table: pd.DataFrame, *, model: str, lens: str) -> Figure:
         unit="Gain in score (log-odds)",
         norm=Normalize(-largest, largest),
         cmap=style.DIVERGING,
+        layer_numbers=np.unique(table["layer"]).tolist(),
     )
 
 

@@ -32,6 +32,7 @@ from matplotlib.transforms import Bbox
 from PIL import Image
 
 from helpers.files import write_atomic
+from helpers.metrics.heads import layer_number
 
 HeadValues = Float[np.ndarray, "layer head"]
 SpecialTokens = Mapping[str, str | None]  # a model's tokens for [CLS] ("cls") and [SEP] ("sep")
@@ -372,6 +373,7 @@ def heat_maps(
     unit: str,
     norm: Normalize,
     cmap: Colormap = SEQUENTIAL,
+    layer_numbers: Sequence[int] = (),
 ) -> Figure:
     """Draw heat maps of one value per head next to each other on one colour scale.
 
@@ -389,6 +391,8 @@ def heat_maps(
         The colour scale.
     cmap : Colormap, optional
         The colours of the scale.
+    layer_numbers : sequence of int
+        The numbers of the layers that attend, from 1; all if there are none.
     """
     layers, heads = next(iter(maps.values())).shape
     columns = min(MAP_COLUMNS, len(maps))
@@ -402,10 +406,13 @@ def heat_maps(
     panels = panel_grid(figure, len(maps), columns, sharex=True, sharey=True)
     extent = (0.5, heads + 0.5, layers + 0.5, 0.5)
     colors = cmap.with_extremes(bad=NO_VALUE)
+    rows_with_ticks = counting_ticks(layers, 6)
+    names = [layer_number(tick - 1, layer_numbers) for tick in rows_with_ticks]
     for axes, text, values in zip(panels, titles, maps.values(), strict=True):
         axes.imshow(values, colors, norm, aspect="auto", interpolation="nearest", extent=extent)
         axes.set_title(text)
-        axes.set(xticks=counting_ticks(heads, 12 // columns), yticks=counting_ticks(layers, 6))
+        axes.set_xticks(counting_ticks(heads, 12 // columns))
+        axes.set_yticks(rows_with_ticks, names)
     for axes in panels[-columns:]:
         axes.tick_params(labelbottom=True)  # also where the last row ends before this column
         axes.set_xlabel("Head")

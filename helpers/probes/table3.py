@@ -205,7 +205,7 @@ def fit_hidden(data: ProbeData, name: str, seeds: int) -> tuple[ProbeCounts, pd.
     held_out = max(1, len(order) // 10)
     metric = METRICS.get(name, UAS_WITHOUT_PUNCTUATION)
     rows = []
-    for layer in range(data.store.layers + 1):
+    for layer in range(len(data.store[0].hidden)):
         at_layer = data.at_layer(layer)
         probe = seeded(partial(HIDDEN[name], at_layer), 0)
         train([probe], at_layer, order[held_out:])

@@ -63,6 +63,17 @@ def test_table_1_has_the_best_head_and_the_best_offset(mask):
     assert dependency_heads(counts, minimum=10_000).empty
 
 
+def test_all_words_are_compared_with_the_paper_if_the_annotation_is_trees():
+    rng = np.random.default_rng(0)
+    pairs = [[0, 1, "contact"], [2, 3, "contact"], [3, 3, "root"]]
+    for annotation, paper_value in ((pairs, 34.5), (pairs[:2], np.nan)):
+        record = {"words": "wwww", "pairs": annotation}
+        counts = count_heads([random_example(rng, "full", record) for _ in range(4)])
+        table = dependency_heads(counts, minimum=1).set_index("relation")
+        assert table.loc["All", "paper_accuracy"] == pytest.approx(paper_value, nan_ok=True)
+        assert np.isnan(table.loc["contact", "paper_accuracy"])
+
+
 def test_few_words_choose_no_head():
     """In a direction in which one word counts, a head that finds it would be right about all."""
     rng = np.random.default_rng(0)
