@@ -123,6 +123,11 @@ def slow_answer(example, word, log_p, direction):
     of_class = [each for each in others if tags[each[0]] == RULES["nearest_class"][relation]]
     nothing = (-1,)
     answer: dict = {"counts": head in [other for other, *_ in others]}
+    word_class, side = RULES.loc[relation]
+    steps = range(1, len(tags)) if side == "right" else range(-1, -len(tags), -1)
+    inside = [word + step for step in steps if 0 <= word + step < len(tags)]
+    nearest = next((other for other in inside if tags[other] == word_class), -1)
+    answer["nearest"] = answer["counts"] and nearest == head
     answer["rule"] = max(others, key=lambda each: each[1], default=nothing)[0] == head
     for number in (0, 1):
         both = max(others, key=lambda e: e[1] + np.log(e[2][number] + 1e-5), default=nothing)
@@ -149,8 +154,8 @@ def test_count_additions_equals_a_slow_reference(mask):
             assert counts[rival].visible_size(name)[direction, 0] == slow["counts"] > 10
             right = counts[rival].by_article(counts[rival].right, name).sum(axis=0)
             assert right[direction, 0].tolist() == [slow[column, 0], slow[column, 1]]
-        by_rule = counts["rule"].by_article(counts["rule"].rival_right, name).sum(axis=0)
-        assert by_rule[direction, 0] == slow["rule"]
+            by_rival = counts[rival].by_article(counts[rival].rival_right, name).sum(axis=0)
+            assert by_rival[direction, 0] == slow[rival]
 
 
 @pytest.fixture
