@@ -13,9 +13,9 @@ import pandas as pd
 from helpers.data.records import Corpus, Sentence
 from helpers.data.text_files import ENGLISH
 from helpers.data.treebank import pipeline, spacy_doc, to_sentence
-from helpers.metrics.dependency_heads import score_every_head
+from helpers.metrics.dependency_heads import best_offsets, frequent_in_both
 from helpers.metrics.head_counts import HeadCounts, count_heads
-from helpers.metrics.heads import DIRECTIONS, parse_head
+from helpers.metrics.heads import DIRECTIONS, head_rows, parse_head
 from helpers.metrics.reference import ALL, relation_table, scheme_of
 from helpers.metrics.statistics import ratio, weighted_ratios
 from helpers.progress import progress
@@ -79,6 +79,41 @@ def universal_relations(counts: HeadCounts, *, minimum: int) -> pd.DataFrame:
     counts = replace(counts, names=tuple(names), relation=indices[counts.relation])
     scores = score_every_head(counts, minimum=minimum)
     return scores[["layer", "head", "direction", "relation", "train_accuracy", "margin"]]
+
+
+def score_every_head(counts: HeadCounts, *, minimum: int) -> pd.DataFrame:
+    """Score every attention head on every frequent relation, in both directions.
+
+    Parameters
+    ----------
+    counts : HeadCounts
+        What `helpers.metrics.head_counts.count_heads` returns.
+    minimum : int
+        Number of words that must count in train, in a layer and direction.
+
+    Returns
+    -------
+    DataFrame
+        A row for each relation, direction and head: ``layer`` and ``head`` (from 1),
+        ``direction``, ``relation``; ``train_accuracy`` and, on dev, ``accuracy`` in percent;
+        ``train_margin`` and ``margin`` over the fixed offset that is best on train, in percentage
+        points.
+    """
+    train = counts.of_split("train")
+    dev = counts.of_split("dev")
+    heads = head_rows(*counts.right.shape[2:], numbers=counts.layer_numbers)
+    tables = [heads.head(0).assign(relation="", direction="")]  # without relations, no rows
+    for relation in frequent_in_both(train, dev, minimum):
+        offsets = best_offsets(train, relation)[..., None]
+        table = pd.concat([heads.assign(direction=name) for name in DIRECTIONS])
+        for sentences, prefix in ((train, "train_"), (dev, "")):
+            accuracy = sentences.accuracy(relation)  # [direction, layer, head]
+            baseline = np.take_along_axis(sentences.rival_accuracy(relation), offsets, axis=-1)
+            table[f"{prefix}accuracy"] = accuracy.ravel()
+            table[f"{prefix}margin"] = (accuracy - baseline).ravel()
+        is_enough = ~np.isnan(train.accuracy(relation, minimum=minimum)).ravel()
+        tables.append(table[is_enough].assign(relation=relation))
+    return pd.concat(tables, ignore_index=True)
 
 
 def parse_words(sentences: Sequence[Sequence[str]]) -> list[Sentence]:

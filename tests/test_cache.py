@@ -60,7 +60,7 @@ def copy(tmp_path_factory):
         ("helpers/data/README.md", set()),
         ("beyond/papers/sixteen_heads/pruning.py", {"sixteen"}),
         ("beyond/papers/common/tasks.py", {*PAPERS, "common"}),
-        ("helpers/probes/linear.py", {"probes", "common", *PAPERS}),
+        ("helpers/probes/modules.py", {"probes", "common", *PAPERS}),
         ("helpers/progress.py", {*FROM_METRICS, "store"}),
         ("helpers/data/penn_tags.csv", {*FROM_METRICS, "store", "data"}),
     ],

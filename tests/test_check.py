@@ -14,7 +14,7 @@ from scipy.spatial.distance import jensenshannon
 
 from beyond import solutions
 from helpers.check import check
-from helpers.metrics.head_distance import head_distances
+from helpers.metrics.clustering import head_distances
 from helpers.model.forward import to_words
 
 NOTEBOOKS = sorted(Path(__file__).parent.with_name("notebooks").glob("*.ipynb"))

@@ -24,7 +24,7 @@ STUDY_SCRIPT = """
 import sys
 from helpers.metrics.coreference import antecedents, coreference_table, count_rules
 from helpers.metrics.head_counts import count_heads
-from helpers.metrics.head_distance import distances
+from helpers.metrics.clustering import distances
 from helpers.metrics.surface import ENTROPY, RELATIVE_POSITION, TOKEN_TYPES, head_table, sums
 from helpers.metrics.dependency_heads import dependency_heads
 from helpers.gradients import gradient_table

@@ -10,12 +10,12 @@ import pytest
 from toy_corpora import SENTENCES, conllu
 
 from beyond.per_example import save_per_example
+from beyond.silver_parses import score_every_head
 from helpers.errors import InputError, StoreError
 from helpers.gradients import gradient_table
 from helpers.metrics import head_counts, surface
-from helpers.metrics.dependency_heads import score_every_head
-from helpers.metrics.head_distance import distances
-from helpers.metrics.relation_tables import relation_tables
+from helpers.metrics.clustering import distances
+from helpers.metrics.dependency_heads import relation_tables
 from helpers.metrics.surface import article_table
 from helpers.settings import Settings
 from helpers.study import Study, describe_store

@@ -23,7 +23,7 @@ from beyond.claims.tables import (
     estimate_in,
     rows_where,
 )
-from helpers.metrics.models import TRAINED, rows_of_model
+from helpers.metrics import TRAINED, rows_of_model
 from helpers.metrics.statistics import holm
 
 Verdict = Literal["supported", "not supported", "inconclusive", "not measured"]

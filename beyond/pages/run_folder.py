@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from helpers.errors import InputError
-from helpers.metrics.models import rows_of_model
+from helpers.metrics import rows_of_model
 from helpers.results import read_tables, run_record
 from helpers.settings import Settings
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from helpers.metrics import rows_of_model
 from helpers.metrics.clustering import THRESHOLDS, coreference_head
 from helpers.metrics.heads import DIRECTIONS, head_label
-from helpers.metrics.models import rows_of_model
 from helpers.metrics.reference import BROAD, paper_names, relation_ends
 
 HEAD = ["layer", "head"]
@@ -119,9 +119,9 @@ def _name(
         return RELATION, _relation_name(head, relations), number
     if head_label(head["layer"] - 1, head["head"] - 1) == antecedents:
         return COREFERENCE, "mention to antecedent", f"{head['coreference']:.0f}%"
-    for kind, column in ((INDUCTION, "after_same"), (SAME, "same")):
+    for name, column in ((INDUCTION, "after_same"), (SAME, "same")):
         if head[column] >= OF_REPEATED:
-            return kind, kind, f"{head[column]:.0%}"
+            return name, name, f"{head[column]:.0%}"
     shares = {name: head[name] for name in THRESHOLDS if head[name] > 0}
     for name, share in shares.items():
         if share >= THRESHOLDS[name]:

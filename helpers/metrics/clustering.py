@@ -1,4 +1,13 @@
-"""Which attention heads behave alike (section 6, Figure 6): tables made from their distances."""
+"""Which attention heads behave alike (section 6, Figure 6): distances, and tables made of them.
+
+The Jensen-Shannon distance of two heads on an example is the sum over its tokens of the divergence
+of their distributions p and q over keys.  The divergence is a difference of entropies:
+
+    JS(p, q) = H(m) - (H(p) + H(q)) / 2,    m = (p + q) / 2.
+
+It is therefore enough to compute ``H(m)`` for every pair of heads, including each head paired with
+itself, which takes one logarithm for each pair and each weight.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +17,28 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 
+from helpers.cache import cached
+from helpers.data.records import Roles, roles
+from helpers.metrics import CODE
 from helpers.metrics.heads import LayerNumbers, head_labels, parse_head
 from helpers.metrics.reference import BROAD, FIGURE_5, paper_names
 from helpers.metrics.statistics import Real
+from helpers.metrics.surface import Maps, Masks
+from helpers.progress import progress
+from helpers.store.cluster import map_shards
+from helpers.store.store import Store
 
+SMOOTHING = 1e-3  # p = 0.999 A + 0.001 / n: no weight is zero, so every logarithm is finite
+# Distances take most of the time of section 6: they are measured on the first segments, and without
+# special tokens on every eighth of these.
+SEGMENTS = 300
+WORD_DISTANCE_STRIDE = 8
 # Figure 6 colours attention heads by these thresholds, which are those of the released analysis.
 POSITION_SHARE = 0.5  # of a head's attention, to one relative position
 TOKEN_SHARE = 0.6  # of a head's attention, to one type of token
-THRESHOLDS = {
-    "previous": POSITION_SHARE,
-    "current": POSITION_SHARE,
-    "next": POSITION_SHARE,
-    "cls": TOKEN_SHARE,
-    "sep": TOKEN_SHARE,
-    "first": TOKEN_SHARE,  # the first token, if it is neither of these
-    "punctuation": TOKEN_SHARE,
-}
+THRESHOLDS = dict.fromkeys(("previous", "current", "next"), POSITION_SHARE)
+# "first" is the first token, if it is neither [CLS] nor [SEP].
+THRESHOLDS |= dict.fromkeys(("cls", "sep", "first", "punctuation"), TOKEN_SHARE)
 
 BEHAVIOURS = (*THRESHOLDS, "broad", "other")
 
@@ -32,6 +47,104 @@ MAX_GROUPS = 1000  # more than a model has layers
 
 Pairs = Bool[np.ndarray, "head head"]
 Labels = Int[np.ndarray, " head"]  # of the group of each head
+
+
+def head_distances(attention: Maps) -> Float[np.ndarray, "heads heads"]:
+    """Compute the Jensen-Shannon distances between all pairs of attention heads on one example.
+
+    ``D[a, b] = sum_i JS(A_a[i], A_b[i])``, where ``i`` runs over the queries (section 6).
+
+    Parameters
+    ----------
+    attention : array, shape (layers, heads, queries, keys)
+        The attention maps of one example.
+
+    Returns
+    -------
+    array of float64, shape (layers * heads, layers * heads)
+        Distances in nats, symmetric and with a zero diagonal.  Attention heads are ordered layer
+        by layer.
+    """
+    import torch  # late: tables need no torch
+
+    maps = torch.from_numpy(np.require(attention, np.float32, ["W"])).flatten(0, 1)
+    halves = ((1 - SMOOTHING) * maps + SMOOTHING / maps.shape[-1]) / 2  # two add up to their mean
+    entropies = torch.zeros(len(maps), len(maps), dtype=torch.float64)  # of means, [head, head]
+    for head in range(len(maps)):
+        mean = halves[head] + halves[head:]  # [partner, query, key]
+        by_query = mean.log().mul_(mean).sum(dim=-1)
+        partner_entropies = -by_query.sum(dim=-1, dtype=torch.float64)
+        entropies[head, head:] = partner_entropies
+        entropies[head:, head] = partner_entropies
+    head_entropies = entropies.diagonal()
+    return (entropies - (head_entropies[:, None] + head_entropies) / 2).numpy()
+
+
+def renormalise_over_words(
+    attention: Maps, roles: Roles, visible: Masks, *, cross: bool = False
+) -> Float[np.ndarray, "layer head kept_query word"]:
+    """Remove [CLS] and [SEP] from maps and scale each row to sum to one.
+
+    If all attention of a row went to special tokens, it becomes uniform over the words that it sees
+    (``visible``).  An example of special tokens only stays as it is.  In ``cross``-attention the
+    roles are those of the keys, and all queries stay.
+    """
+    is_word = roles.punctuation | roles.other
+    if not is_word.any():
+        return attention
+    queries = slice(None) if cross else is_word
+    word_attention = attention[:, :, queries][..., is_word]
+    sees_word = visible[:, None, queries][..., is_word]  # [layer, 1, query, key]
+    has_weight = word_attention.sum(axis=-1, keepdims=True) > 0
+    weights = np.where(has_weight, word_attention, sees_word)
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def shard_distances(store: Store, number: int) -> Float[np.ndarray, "2 heads heads"]:
+    """Sum the distances over the examples of a shard, with and without special tokens."""
+    n_heads = store.layers * store.heads
+    sums = np.zeros((2, n_heads, n_heads))
+    for example in store.shard(number):
+        if example.index >= SEGMENTS:
+            break
+        attention = example.attention
+        sums[0] += head_distances(attention)
+        if example.index % WORD_DISTANCE_STRIDE == 0:
+            token_roles = roles(example.tokens, store.special_tokens)
+            visible = example.visible_keys
+            sums[1] += head_distances(
+                renormalise_over_words(attention, token_roles, visible, cross=example.is_cross)
+            )
+    return sums
+
+
+def distances(store: Store) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Compute the distances between heads over a store, with and without special tokens, once.
+
+    Parameters
+    ----------
+    store : Store
+        Token-level maps of a text, of which the first `SEGMENTS` examples are measured.
+
+    Returns
+    -------
+    distances, distances_among_words : DataFrame
+        Square tables in nats (section 6); rows and columns are named ``layer-head``.  In the second
+        one special tokens are left out; it is measured on one of eight examples.
+    """
+
+    def compute() -> dict[str, np.ndarray]:
+        numbers = [n for n in range(store.n_shards) if store.indices(n).start < SEGMENTS]
+        shards = map_shards(shard_distances, store, numbers)
+        bar = progress(shards, "section 6", unit="shard", total=len(numbers))
+        token_sums, word_sums = np.sum(list(bar), axis=0)
+        indices = range(min(SEGMENTS, len(store)))
+        n_with_words = len(indices[::WORD_DISTANCE_STRIDE])
+        return {"all": token_sums / len(indices), "words": word_sums / n_with_words}
+
+    means = cached("section-6", compute, inputs={"store": store.key}, code=CODE)
+    labels = (store.layers, store.heads, store.layer_numbers)
+    return distance_table(means["all"], *labels), distance_table(means["words"], *labels)
 
 
 def distance_table(
@@ -181,7 +294,7 @@ def mark_findings(positions: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -
     if head:
         findings = pd.concat([findings, pd.Series("coreference", [head])])
     labels = positions["layer"].astype(str) + "-" + positions["head"].astype(str)
-    behaviour = positions["behaviour"].set_axis(pd.Index(labels))
+    behaviour = positions["behaviour"].set_axis(labels)
     behaviour.update(findings.groupby(level=0).agg(", ".join))
     return positions.assign(behaviour=behaviour.to_numpy())
 
@@ -238,9 +351,10 @@ def cohesion_table(
         layers; for "index" in each layer, so that everything heads of a layer have in common is
         kept.  Numbers are NaN where they need two layers, or two heads in a layer.
     """
-    heads = [parse_head(label) for label in distances.index]
-    layers, index = np.array(heads, np.int16).T  # small integers are faster
-    layer = np.unique(layers, return_inverse=True)[1].astype(np.int16)  # its place in a hybrid
+    heads = np.array([parse_head(label) for label in distances.index], np.int16)
+    index = heads[:, 1]
+    numbers, layer = np.unique(heads[:, 0] + 1, return_inverse=True)
+    layer = layer.astype(np.int16)  # small integers are faster
     are_two = ~np.eye(len(layer), dtype=bool)
     rows = []
     for by, table, farthest in (
@@ -250,14 +364,14 @@ def cohesion_table(
     ):
         values = table.to_numpy()
         rows.append((by, np.nan, *_compare(values, layer, are_two, seed, farthest=farthest)))
-        for number in np.unique(layers):
-            of_layer = are_two & (layers == number)[:, None]
-            means = _mean_distances(values, layer, of_layer, farthest)
-            rows.append((by, number + 1, *means, np.nan))
+        for position, number in enumerate(numbers):
+            in_layer_pairs = are_two & (layer == position)[:, None]
+            means = _mean_distances(values, layer, in_layer_pairs, farthest)
+            rows.append((by, number, *means, np.nan))
     values = distances.to_numpy()
     in_two_layers = layer[:, None] != layer
-    blocks = int(layer.max()) + 1
-    rows.append(("index", np.nan, *_compare(values, index, in_two_layers, seed, blocks=blocks)))
+    same_index = _compare(values, index, in_two_layers, seed, blocks=len(numbers))
+    rows.append(("index", np.nan, *same_index))
     if behaviours is not None:
         behaviour = np.asarray(behaviours)
         chosen = behaviour != BEHAVIOURS[-1]

@@ -1,15 +1,27 @@
-"""Single attention heads as syntactic classifiers: Table 1 of the paper (section 4.2)."""
+"""Single attention heads as syntactic classifiers: Table 1 of the paper (section 4.2).
+
+`relation_tables` has the tables that are made of a model and of its controls.  Besides the best
+heads and the nearest words, they have the attention to special tokens of heads whose relation is
+missing (``no_op``, section 3.2).
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 
+from helpers.cache import cached
+from helpers.data.links import ROOT, read_links
+from helpers.data.records import cluster_of
+from helpers.metrics import CODE, nearest_words
 from helpers.metrics.head_counts import OFFSETS, HeadCounts
-from helpers.metrics.heads import DIRECTIONS, head_indices, head_label, head_rows
+from helpers.metrics.heads import DIRECTIONS, head_indices, head_label, rows_by_dependent
 from helpers.metrics.reference import ALL, paper_names, paper_table1, relation_table, scheme_of
 from helpers.metrics.statistics import (
     DRAWS,
@@ -28,6 +40,8 @@ from helpers.metrics.statistics import (
     summary_table,
     weighted_ratios,
 )
+from helpers.metrics.tags_and_places import TAGS, tag_numbers
+from helpers.store.store import Example, Store
 
 COLUMNS = [
     "relation", "count", "head", "direction", "accuracy", "accuracy_low", "accuracy_high",
@@ -41,6 +55,8 @@ HELD_OUT_COLUMNS = [
 SLIGHT_MARGIN = 5  # percentage points
 LITTLE = 5  # percentage points
 FUNCTION_MARGIN = 10  # percentage points, of a head that has a function
+WITH_FUNCTION = "heads with a function"  # the last row of no_op.csv
+FEWEST_OF_TAG = 20  # words of dev
 
 
 def dependency_heads(counts: HeadCounts, *, minimum: int) -> pd.DataFrame:
@@ -67,12 +83,16 @@ def dependency_heads(counts: HeadCounts, *, minimum: int) -> pd.DataFrame:
         - ``baseline`` in percent and ``baseline_offset``: the best fixed offset, under the same
           rules;
         - ``paper_head``, ``paper_accuracy`` and ``paper_baseline`` of the Stanford relation that
-          `helpers.metrics.reference.relation_table` gives.
+          `helpers.metrics.reference.relation_table` gives.  "All" has those of the paper if the
+          annotation is trees, in which every word has a question.
     """
     table = _best_heads(counts, counts, minimum).rename(
         columns=lambda name: name.removeprefix("dev_")
     )
-    paper_relations = table["relation"].map(paper_names(counts.names))
+    names = paper_names(counts.names)
+    if ROOT not in map(str.lower, counts.names):  # "All" are pairs, and not the words of trees
+        names.pop(ALL)
+    paper_relations = table["relation"].map(names)
     in_paper = paper_table1().add_prefix("paper_").reindex(paper_relations)
     return table.join(in_paper.set_index(table.index))[COLUMNS]
 
@@ -110,11 +130,11 @@ def _best_heads(train: HeadCounts, dev: HeadCounts, minimum: int) -> pd.DataFram
     The columns are those of `held_out_heads`; the p-values are not adjusted yet.
     """
     rows = []
-    for relation in _frequent_in_both(train, dev, minimum):
+    for relation in frequent_in_both(train, dev, minimum):
         train_accuracy = train.accuracy(relation, minimum=minimum)
         best = np.unravel_index(np.nanargmax(train_accuracy), train_accuracy.shape)
         direction, layer, head = best
-        offset = _best_offsets(train, relation)[direction, layer]
+        offset = best_offsets(train, relation)[direction, layer]
         leads, words = dev.leads_of_head(relation, best, offset)
         accuracy = ratio(*dev.right_of_head(relation, best))
         row = {
@@ -133,49 +153,14 @@ def _best_heads(train: HeadCounts, dev: HeadCounts, minimum: int) -> pd.DataFram
     return pd.DataFrame(rows, columns=HELD_OUT_COLUMNS)
 
 
-def _frequent_in_both(train: HeadCounts, dev: HeadCounts, minimum: int) -> list[str]:
+def frequent_in_both(train: HeadCounts, dev: HeadCounts, minimum: int) -> list[str]:
     """List the relations that are frequent enough in train and occur in dev."""
     return [name for name in train.frequent(minimum) if dev.visible_size(name).any()]
 
 
-def _best_offsets(counts: HeadCounts, relation: str) -> Int[np.ndarray, "direction layer"]:
+def best_offsets(counts: HeadCounts, relation: str) -> Int[np.ndarray, "direction layer"]:
     """Choose the index of the offset that is most accurate, for each layer and direction."""
     return np.nan_to_num(counts.rival_accuracy(relation)).argmax(axis=-1)
-
-
-def score_every_head(counts: HeadCounts, *, minimum: int) -> pd.DataFrame:
-    """Score every attention head on every frequent relation, in both directions.
-
-    Parameters
-    ----------
-    counts : HeadCounts
-        What `helpers.metrics.head_counts.count_heads` returns.
-    minimum : int
-        Number of words that must count in train, in a layer and direction.
-
-    Returns
-    -------
-    DataFrame
-        A row for each relation, direction and head: ``layer`` and ``head`` (from 1),
-        ``direction``, ``relation``; ``train_accuracy`` and, on dev, ``accuracy`` in percent;
-        ``train_margin`` and ``margin`` over the fixed offset that is best on train, in percentage
-        points.
-    """
-    train = counts.of_split("train")
-    dev = counts.of_split("dev")
-    heads = head_rows(*counts.right.shape[2:], numbers=counts.layer_numbers)
-    tables = [heads.head(0).assign(relation="", direction="")]  # without relations, no rows
-    for relation in _frequent_in_both(train, dev, minimum):
-        offsets = _best_offsets(train, relation)[..., None]
-        table = pd.concat([heads.assign(direction=name) for name in DIRECTIONS])
-        for sentences, prefix in ((train, "train_"), (dev, "")):
-            accuracy = sentences.accuracy(relation)  # [direction, layer, head]
-            baseline = np.take_along_axis(sentences.rival_accuracy(relation), offsets, axis=-1)
-            table[f"{prefix}accuracy"] = accuracy.ravel()
-            table[f"{prefix}margin"] = (accuracy - baseline).ravel()
-        is_enough = ~np.isnan(train.accuracy(relation, minimum=minimum)).ravel()
-        tables.append(table[is_enough].assign(relation=relation))
-    return pd.concat(tables, ignore_index=True)
 
 
 def relation_summary(counts: HeadCounts, held_out: pd.DataFrame) -> pd.DataFrame:
@@ -325,7 +310,174 @@ def beside_paper(table: pd.DataFrame) -> pd.DataFrame:
         "close", "rough").
     """
     schemes = relation_table()
-    of_scheme = schemes[schemes["scheme"] == scheme_of(table["relation"])]
-    fits = dict(zip(of_scheme["relation"], of_scheme["fit"], strict=True))
+    scheme_rows = schemes[schemes["scheme"] == scheme_of(table["relation"])]
+    fits = dict(zip(scheme_rows["relation"], scheme_rows["fit"], strict=True))
     rows = table.dropna(subset="paper_accuracy")
     return rows.assign(fit=[fits.get(relation, "exact") for relation in rows["relation"]])
+
+
+def relation_tables(store: Store, counts: HeadCounts, *, minimum: int) -> dict[str, pd.DataFrame]:
+    """Compute the tables of section 4.2 that are made of the model and of its controls, once.
+
+    Parameters
+    ----------
+    store : Store
+        Word-level maps of a treebank.
+    counts : HeadCounts
+        What `helpers.metrics.head_counts.count_heads` returns for them.
+    minimum : int
+        Number of words that a relation needs in train.
+
+    Returns
+    -------
+    dict of str to DataFrame
+        By the names of their files: ``dependency_heads_held_out`` (`held_out_heads` with the
+        columns of `nearest_words.add_nearest`), ``relation_summary`` (with the rows of
+        `nearest_words.nearest_summary`), ``accuracy_by_distance`` (of `nearest_words`, from
+        `nearest_words.FEWEST_WORDS` words on) and ``no_op`` (`no_op_table`).
+
+    Raises
+    ------
+    InputError
+        If the treebank has no train or no dev split.
+    """
+    return cached(
+        "relation-tables",
+        partial(_relation_tables, store, counts, minimum),
+        inputs={"store": store.key, "minimum": minimum},
+        code=CODE,
+    )
+
+
+def _relation_tables(store: Store, counts: HeadCounts, minimum: int) -> dict[str, pd.DataFrame]:
+    """Compute the tables; see `relation_tables`."""
+    chosen = held_out_heads(counts, minimum=minimum)
+    rules = nearest_words.choose_rules(store, chosen)
+    words = nearest_words.judge_words(store, rules)
+    held_out = nearest_words.add_nearest(rules, words)
+    summaries = [
+        relation_summary(counts, held_out),
+        nearest_words.nearest_summary(words),
+    ]
+    by_distance = nearest_words.accuracy_by_distance(words)
+    return {
+        "dependency_heads_held_out": held_out,
+        "relation_summary": pd.concat(summaries, ignore_index=True),
+        "accuracy_by_distance": by_distance[by_distance["count"] >= nearest_words.FEWEST_WORDS],
+        "no_op": no_op_table(store, held_out),
+    }
+
+
+def no_op_table(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataFrame:
+    """Compare a head's attention to special tokens with and without its relation (section 3.2).
+
+    The paper suggests that a head with a function attends to special tokens where the function does
+    not apply.  ``difference`` does not show this, because words without the relation are mostly of
+    another part of speech.  ``within_tag`` compares words of the same one.
+
+    Parameters
+    ----------
+    examples : iterable of Example
+        Word-level maps of a treebank; only dev is read.
+    held_out : DataFrame
+        What `held_out_heads` returns.
+
+    Returns
+    -------
+    DataFrame
+        A row for each of its heads, except that of "All".  Columns:
+
+        - ``relation``, ``head``, ``direction``;
+        - ``count``: number of words of dev that the relation is read from;
+        - ``with``: share of the attention of these words that special tokens get, of what is left
+          without that to the words which the relation leads to.  A head that finds its relation has
+          less attention for all others, which says nothing about special tokens;
+        - ``without``: the same from words that none of the head's relations is read from, which
+          have nothing to subtract;
+        - ``difference``: ``without`` minus ``with``;
+        - ``within_tag``: the same within each universal part of speech that has `FEWEST_OF_TAG`
+          words with and without the relation, averaged as the words with the relation are
+          distributed over them; empty if no part of speech has.
+
+        The last row, `WITH_FUNCTION`, has the means over the relations whose head has a function:
+        its margin over the offset is above `dependency_FUNCTION_MARGIN` percentage points,
+        and ``p_holm`` below 0.05.  There is no such row without such a relation.  Shares have 95%
+        bootstrap intervals over articles.  There is no row if the model has no special tokens.
+    """
+    held_out = held_out[held_out["relation"] != ALL]
+    labels = held_out[["relation", "head", "direction"]]
+    by_article: defaultdict[str, Any] = defaultdict(int)
+    for example in examples:
+        if example.record.get("split") == "dev":
+            article = cluster_of(example.record, example.index)
+            by_article[article] += _sums_of_sentence(example, labels)
+    sums = np.array(list(by_article.values()))  # [article, part, row, tag]
+    if labels.empty or not sums[:, [0, 2]].any():  # no special tokens
+        return labels.head(0)
+    rows = []
+    for number, row in enumerate(labels.to_dict("records")):
+        rows.append(row | _shares(sums[:, :, [number]]))
+    has_function = (held_out["margin"] > FUNCTION_MARGIN) & (held_out["p_holm"] < 0.05)
+    if has_function.any():
+        rows.append({"relation": WITH_FUNCTION, **_shares(sums[:, :, has_function])})
+    return pd.DataFrame(rows)
+
+
+def _shares(sums: Float[np.ndarray, "article 5 row tag"]) -> dict[str, Any]:
+    """Average the shares of some rows; the parts are those of `_sums_of_sentence`."""
+    untagged = sums.sum(axis=3, keepdims=True)
+    with_relation, rest, without, n_without, n_with = untagged[..., 0].transpose(1, 0, 2)
+    return {
+        "count": int(n_with.sum()),
+        **weighted_ratios(with_relation, rest).columns("with"),
+        **weighted_ratios(without, n_without).columns("without"),
+        **_without_minus_with(untagged, fewest=1).columns("difference", df=True),
+        **_without_minus_with(sums[..., :-1], fewest=FEWEST_OF_TAG).columns("within_tag", df=True),
+    }  # the last have no tag
+
+
+def _without_minus_with(sums: Float[np.ndarray, "article 5 row tag"], *, fewest: int) -> Estimate:
+    """Average the differences within parts of speech over tags, then over rows.
+
+    A part of speech has at least ``fewest`` words with the relation, and as many without.
+    """
+    with_relation, rest, without, n_without, n_with = np.moveaxis(sums, 1, 0)
+    n_words = n_with.sum(axis=0)  # [row, tag]
+    is_enough = np.minimum(n_words, n_without.sum(axis=0)) >= fewest
+    counted = n_words * is_enough
+    counted = counted[is_enough.any(axis=1)]
+    if not len(counted):
+        return Estimate(np.nan)
+    shares = counted / counted.sum(axis=1, keepdims=True) / len(counted)
+    weights = shares[counted > 0]
+    values = np.hstack([without[:, is_enough], with_relation[:, is_enough]])
+    totals = np.hstack([n_without[:, is_enough], rest[:, is_enough]])
+    return weighted_ratios(values, totals, np.concatenate([weights, -weights]))
+
+
+def _sums_of_sentence(example: Example, rows: pd.DataFrame) -> Float[np.ndarray, "5 row tag"]:
+    """Sum attention to special tokens over words of each part of speech, for the head of each row.
+
+    The parts: attention from the words that the relation is read from to special tokens, and to all
+    but the words that it leads to; attention from the words that none of the head's relations is
+    read from to special tokens, and their number; and the number of the former words.
+    """
+    links = read_links(example.record)
+    words = example.word_positions
+    directions, *head = head_indices(rows, example.layer_numbers)
+    maps = example.stored_attention[*head][:, words].astype(np.float32)  # [row, query, key]
+    row, link = np.nonzero(links.relation == rows["relation"].to_numpy(object)[:, None])
+    leads_to = np.zeros(maps[:, :, words].shape, dtype=bool)  # [row, dependent, parent]
+    leads_to[row, links.word[link]] = links.gold[link]
+    leads_to = rows_by_dependent(leads_to, directions)  # [row, query, answer]
+    is_with = leads_to.any(axis=2)
+    to_answers = (maps[:, :, words] * leads_to).sum(axis=2)
+    to_special = maps[:, :, ~example.is_word].sum(axis=2)
+    labels = rows["head"].to_numpy()
+    is_without = ~((labels[:, None] == labels) @ is_with)
+    parts = (
+        to_special * is_with, (1 - to_answers) * is_with, to_special * is_without, is_without,
+        is_with,
+    )  # fmt: skip
+    is_of_tag = np.eye(len(TAGS) + 1)[tag_numbers(nearest_words.tags_of(example))]  # [word, tag]
+    return np.array([part @ is_of_tag for part in parts])

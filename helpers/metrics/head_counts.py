@@ -86,8 +86,10 @@ class HeadCounts:
                 "on dev; give a treebank with both (TRAIN,DEV), more sentences (--sentences), or "
                 "more tokens for long ones (--max-tokens)"
             )
-        of_all = ("names", "layer_numbers")
-        by_row = {name: values[rows] for name, values in vars(self).items() if name not in of_all}
+        kept_fields = ("names", "layer_numbers")
+        by_row = {
+            name: values[rows] for name, values in vars(self).items() if name not in kept_fields
+        }
         return replace(self, **by_row)
 
     def by_article(self, values: Num[np.ndarray, "row ..."], relation: str) -> Clusters:
@@ -261,10 +263,14 @@ def count_heads(examples: Iterable[Example], *, special_tokens: bool = False) ->
             right.append(is_right(picked - first, links))
         counts = links_that_count(example, links)  # [direction, layer, link]
         at_offset = counts[:, :, None] & is_right(links.query + OFFSETS[:, None], links)
-        rows = {ALL: np.ones(len(links.relation), bool)}
-        rows |= {name: links.relation == name for name in np.unique(links.relation)}
+        rows = {ALL: np.ones(len(links.relation), bool)} | rows_of_relations(links)
         parts.append(count_rows(example.record, number, rows, counts, at_offset, np.array(right)))
     return join_rows(parts, layer_numbers)
+
+
+def rows_of_relations(links: Links) -> dict[str, Bool[np.ndarray, " link"]]:
+    """Mark the links of each relation."""
+    return {name: links.relation == name for name in np.unique(links.relation)}
 
 
 def count_rows(

@@ -35,6 +35,11 @@ def layer_number(layer: Whole, numbers: LayerNumbers = ()) -> Whole:
     return int(numbers[int(layer)]) if len(numbers) else layer + 1
 
 
+def layers_from_1(count: int, numbers: LayerNumbers = ()) -> list[Whole]:
+    """List the `layer_number` of each of the ``count`` layers that have maps."""
+    return [layer_number(layer, numbers) for layer in range(count)]
+
+
 def head_label(layer: Whole, head: Whole, numbers: LayerNumbers = ()) -> str:
     """Format the label of a head.
 
@@ -135,8 +140,8 @@ def head_rows(
         Columns ``layer`` and ``head`` (from 1), then ``columns``.
     """
     layer, head = np.indices((layers, heads)).reshape(2, -1)
-    number_of = [layer_number(index, numbers) for index in range(layers)]
-    table = pd.DataFrame({"layer": np.array(number_of)[layer], "head": head + 1})
+    layer = np.array(layers_from_1(layers, numbers))[layer]
+    table = pd.DataFrame({"layer": layer, "head": head + 1})
     return table.assign(**{name: np.asarray(column).ravel() for name, column in columns.items()})
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Shaped
 
-from helpers.metrics.models import TRAINED
+from helpers.metrics import TRAINED
 from helpers.metrics.reference import BROAD
 from helpers.metrics.statistics import (
     DRAWS,
@@ -106,8 +106,8 @@ def layer_summary(sums_by_model: Mapping[str, Sums]) -> pd.DataFrame:
             rows.append(row)
         trained = trained or numbers
     table = pd.DataFrame(rows)
-    of_trained = table.loc[table["model"] == TRAINED, "quantity"]
-    return table[table["quantity"].isin(of_trained)]
+    trained_quantities = table.loc[table["model"] == TRAINED, "quantity"]
+    return table[table["quantity"].isin(trained_quantities)]
 
 
 def columns(numbers: Numbers, name: str, n_articles: float) -> dict[str, Real]:

@@ -89,7 +89,7 @@ def choose_rules(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.Data
         if example.record.get("split") != "train":
             continue
         links = read_links(example.record)
-        tags = _tags(example)
+        tags = tags_of(example)
         counts = _links_of_rows(example, links, held_out).astype(int)
         for rule in product(sorted(set(tags) - {None}), SIDES):
             nearest = nearest_word(tags, *rule)[links.word]
@@ -151,7 +151,7 @@ def _judge(example: Example, rules: pd.DataFrame) -> pd.DataFrame:
     columns["offset"] = is_right(links.query + offsets, links)
     chosen_rules = rules[RULE_COLUMNS].dropna().to_numpy()
     if len(chosen_rules):
-        nearest = np.array([nearest_word(_tags(example), *rule) for rule in chosen_rules])
+        nearest = np.array([nearest_word(tags_of(example), *rule) for rule in chosen_rules])
         to_nearest = nearest[:, links.word]  # [row, link]; here a possessor has no 's
         columns["nearest"] = is_right(to_nearest, links._replace(query=links.word))
         columns["head_lead"] = columns["head"] - columns["nearest"]
@@ -163,8 +163,8 @@ def _judge(example: Example, rules: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(values).assign(relation=rules["relation"].repeat(counts.sum(axis=1)).array)
 
 
-def _tags(example: Example) -> Shaped[np.ndarray, " word"]:
-    """Read the part of speech of each word; None where it has none."""
+def tags_of(example: Example) -> Shaped[np.ndarray, " word"]:
+    """Read the universal part of speech of each word; None where it has none."""
     record = example.record
     return np.asarray(record.get("tags") or [None] * len(record["words"]), dtype=object)
 
@@ -274,10 +274,10 @@ def nearest_summary(words: pd.DataFrame) -> pd.DataFrame:
     if single.empty:
         return summary_table({})
     sums = single.pivot_table("head_lead", "article", "relation", ["sum", "count"], fill_value=0)
-    leads, totals = sums["sum"].to_numpy(), sums["count"].to_numpy()
+    leads = sums["sum"].to_numpy()
     share = (leads.sum(axis=0) > 0).mean()
     rows = {
-        "mean margin over the nearest word": weighted_ratios(100 * leads, totals),
+        "mean margin over the nearest word": weighted_ratios(100 * leads, sums["count"].to_numpy()),
         "share of relations whose head is ahead of the nearest word": Estimate(share, df=np.nan),
         "heads minus nearest words, far parents": _percentage(single, "far_lead"),
     }

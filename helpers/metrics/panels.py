@@ -24,7 +24,7 @@ from helpers.metrics.heads import (
     DIRECTIONS,
     Direction,
     by_head,
-    head_label,
+    layer_number,
     parse_head,
     picked_words,
     sees_answer,
@@ -41,7 +41,7 @@ OFFSET = "best fixed offset"  # of a rule
 
 
 class MapLocation(NamedTuple):
-    """The map of a panel: its example, and the places from 1 of its layer and head in a store."""
+    """The map of a panel: its example in a store, and the numbers of its layer and head, from 1."""
 
     example: int
     layer: int
@@ -149,8 +149,9 @@ def pattern_panels(store: Store, heads: pd.DataFrame) -> list[Panel]:
         word_types = example.roles.kinds()
         if column == "first":
             word_types[0] = column
-        location = MapLocation(example.index, layer + 1, head + 1)
-        title = f"Head {head_label(layer, head, store.layer_numbers)}: {behaviour}"
+        number = layer_number(layer, store.layer_numbers)
+        location = MapLocation(example.index, number, head + 1)
+        title = f"Head {number}-{head + 1}: {behaviour}"
         weights = example.attention[layer, head]
         panels.append(Panel(title, example.tokens, word_types, weights, location))
     return panels
@@ -200,7 +201,7 @@ def relation_panels(
         name = row.paper_name
         other = (f"{name}: words attend to their partners", f"{name}: partners attend to words")
         behaviour = _texts()["behaviours"].get(name, other)[DIRECTIONS.index(row.direction)]
-        layer, head = parse_head(row.head, store.layer_numbers)
+        layer, head = parse_head(row.head)
         location = MapLocation(0, layer + 1, head + 1, row.relation, row.direction)
         examples, is_checked = _readable_examples(store, checked_sentences().get(name, []))
         pair = _success_and_failure(examples, location, f"Head {row.head}: {behaviour}")
@@ -243,8 +244,9 @@ def coreference_panels(store: Store, head: tuple[int, int], table: pd.DataFrame)
     )
     names = {"head": "this head (not held out)"}
     scores = accuracies.reindex(["head", "nearest mention", "rule-based"]).dropna().rename(names)
-    title = f"Head {head_label(*head, store.layer_numbers)}: mentions attend to their antecedents"
-    location = MapLocation(0, head[0] + 1, head[1] + 1, COREFERENCE)
+    number = layer_number(head[0], store.layer_numbers)
+    location = MapLocation(0, number, head[1] + 1, COREFERENCE)
+    title = f"Head {number}-{head[1] + 1}: mentions attend to their antecedents"
     pair = _success_and_failure(store, location, title)
     return [replace(panel, scores=scores.to_dict()) for panel in pair]
 
@@ -298,8 +300,8 @@ def _success_and_failure(
 def _panels_of_example(example: Example, location: MapLocation, title: str) -> Iterator[Panel]:
     """Yield the panel of a sentence, or that of each mention of a document."""
     positions = example.word_positions
-    layer = location.layer - 1
-    weights = example.attention[layer, location.head - 1][positions, positions]
+    layer, head = parse_head(f"{location.layer}-{location.head}", example.layer_numbers)
+    weights = example.attention[layer, head][positions, positions]
     visible = example.visible_keys[layer][positions, positions]
     direction = location.direction
     links = read_links(example.record)

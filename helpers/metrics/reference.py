@@ -111,7 +111,7 @@ def paper_names(relations: Collection[str]) -> dict[str, str]:
     """Translate relation names into the paper's, for those that have one; ``All`` stays itself."""
     scheme = scheme_of(relations)
     if scheme == "stanford":
-        return {name: name for name in relations}
+        return dict(zip(relations, relations, strict=True))
     rows = relation_table().query("scheme == @scheme and paper != ''")
     translations = dict(zip(rows["relation"], rows["paper"], strict=True))
     translations[ALL] = ALL

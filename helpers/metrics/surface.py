@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Shaped
 from helpers.cache import cached
 from helpers.data.records import KEY_TYPES, Roles, cluster_of, roles
 from helpers.metrics import CODE
-from helpers.metrics.heads import LayerNumbers, PerHead, head_rows, layer_number
+from helpers.metrics.heads import LayerNumbers, PerHead, head_rows, layers_from_1
 from helpers.metrics.statistics import (
     bootstrap_intervals,
     cluster_sums,
@@ -309,11 +309,10 @@ def sums(store: Store) -> Sums:
         for shard in progress(shards, "section 3", unit="shard", total=store.n_shards):
             values += shard
         articles = [cluster_of(record, index) for index, record in enumerate(store.records())]
-        by_article = sum_by_article(values, articles)
-        return {name: getattr(by_article, name) for name in ("names", "articles", "sums")}
+        numbers = np.array(store.layer_numbers)
+        return {**vars(sum_by_article(values, articles)), "layer_numbers": numbers}
 
-    arrays = cached("section-3", compute, inputs={"store": store.key}, code=CODE)
-    return Sums(**arrays, layer_numbers=store.layer_numbers)
+    return Sums(**cached("section-3", compute, inputs={"store": store.key}, code=CODE))
 
 
 def tabulated(sums: Sums, columns: Iterable[str]) -> list[str]:
@@ -364,7 +363,7 @@ def article_table(sums: Sums) -> pd.DataFrame:
         the measures of section 3 (means over the heads of the layer).
     """
     _, counts = sums.by_article("entropy")  # [article, layer, head]
-    layers = [layer_number(layer, sums.layer_numbers) for layer in range(counts.shape[1])]
+    layers = layers_from_1(counts.shape[1], sums.layer_numbers)
     index = pd.MultiIndex.from_product([sums.articles, layers], names=["article", "layer"])
     table = pd.DataFrame({"examples": counts.max(axis=2).astype(int).ravel()}, index)
     for name in tabulated(sums, BY_ARTICLE):
@@ -407,7 +406,7 @@ def gradient_table(
     owners, names = pd.factorize(np.asarray(articles))
     clusters = np.arange(len(names))
     columns: dict[str, Any] = {
-        "layer": [layer_number(i, numbers) for i in range(importance["gradients"].shape[1])],
+        "layer": layers_from_1(importance["gradients"].shape[1], numbers),
         **dict.fromkeys(KEY_TYPES[:4]),  # in the order of Figure 3's legend
         "objective": objective,
         "loss": importance["losses"].mean(),

@@ -18,18 +18,23 @@ that the head sees.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Int
 
-from helpers.cache import cached
 from helpers.data.links import Links, read_links
-from helpers.data.records import cluster_of
-from helpers.metrics import CODE
+from helpers.metrics.head_counts import (
+    HeadCounts,
+    cached_counts,
+    count_rows,
+    join_rows,
+    links_that_count,
+    rows_of_relations,
+)
 from helpers.metrics.heads import (
     DIRECTIONS,
     LayerNumbers,
@@ -39,25 +44,26 @@ from helpers.metrics.heads import (
     is_right,
     picked_words,
 )
-from helpers.metrics.nearest_words import nearest_word
-from helpers.metrics.statistics import (
-    Estimate,
-    bootstrap_intervals,
-    cluster_sums,
-    divide,
-    weighted_ratios,
-)
+from helpers.metrics.nearest_words import nearest_word, tags_of
+from helpers.metrics.statistics import Estimate, bootstrap_intervals, divide, weighted_ratios
 from helpers.store.store import Example, Store
 
 TAGS = (
     "ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM", "PART", "PRON", "PROPN",
     "PUNCT", "SCONJ", "SYM", "VERB", "X", "SPACE",
 )  # fmt: skip
-RANKS, DISTANCES = 4, 3  # the largest that are told apart
+RANKS = 4  # the largest that are told apart
+DISTANCES = 3
 UNSEEN = 0.001  # probability of a place that train does not have
 FLOOR = 1e-5  # of attention
-TRAIN_WORDS, DEV_WORDS = 100, 30  # that a relation needs
+TRAIN_WORDS = 100  # that a relation needs
+DEV_WORDS = 30
 MEAN = "mean of relations"
+
+Rival = Literal["rule", "nearest"]
+Marks = Bool[np.ndarray, "#direction #layer #head link"]  # of what is right
+Judge = Callable[[Example, Links], tuple[Marks, Marks]]  # of the rival, and of heads
+PerArticle = Int[np.ndarray, "article direction layer #head"]
 
 
 def places(tags: Iterable[str | None]) -> Int[np.ndarray, "word other"]:
@@ -155,47 +161,8 @@ def is_best_right(
     return links.gold[rows, best]
 
 
-def tags_of(example: Example) -> list[str | None]:
-    """Read the universal part of speech of each word; None where it has none."""
-    record = example.record
-    return record.get("tags") or [None] * len(record["words"])
-
-
-@dataclass(frozen=True)
-class Additions:
-    """Whether each way finds the parent of each word.
-
-    Attributes
-    ----------
-    relation, split, article : array of shape (link,)
-        Of each word.
-    counts : bool array of shape (link, direction, layer)
-        Whether the parent can be picked.
-    rule : bool array of shape (link, direction, layer)
-        Whether the largest P among the words that the layer sees is the parent's.
-    with_head : bool array of shape (link, direction, layer, head)
-        The same with the attention of a head.
-    nearest : bool array of shape (link,)
-        Whether the nearest word of the relation's class, on its side, is the parent.
-    among : bool array of shape (link, direction, layer, head)
-        Whether the word of that class with most attention is the parent.
-    layer_numbers : sequence of int
-        The numbers of the layers that attend, from 1.
-    """
-
-    relation: Shaped[np.ndarray, " link"]
-    split: Shaped[np.ndarray, " link"]
-    article: Shaped[np.ndarray, " link"]
-    counts: Bool[np.ndarray, "link direction layer"]
-    rule: Bool[np.ndarray, "link direction layer"]
-    with_head: Bool[np.ndarray, "link direction layer head"]
-    nearest: Bool[np.ndarray, " link"]
-    among: Bool[np.ndarray, "link direction layer head"]
-    layer_numbers: LayerNumbers = ()
-
-
-def additions(store: Store, rules: pd.DataFrame) -> Additions:
-    """Let the rule, the heads, and both together answer every word of a treebank, once.
+def additions(store: Store, rules: pd.DataFrame) -> dict[Rival, HeadCounts]:
+    """Count the words of a treebank that each head gets right with the rule, or in a class, once.
 
     Parameters
     ----------
@@ -206,151 +173,157 @@ def additions(store: Store, rules: pd.DataFrame) -> Additions:
 
     Returns
     -------
-    Additions
-        The words of the relations in ``rules``, each once, without roots.
+    dict of str to HeadCounts
+        Words of the relations in ``rules``, without roots, and one rival each.  "rule": a head
+        chooses with the rule, and its rival is the rule alone, among the words that the layer sees
+        (`count_with_rule`).  "nearest": a head chooses among the words of the relation's class, and
+        its rival is the nearest of these on one side (`count_in_class`).
     """
     rules = rules.set_index("relation")[["nearest_class", "nearest_side"]].dropna()
-    arrays = cached(
-        "head-additions",
-        lambda: vars(judge_additions(store, rules)),
-        inputs={"store": store.key, "rules": rules.reset_index().to_dict("list")},
-        code=CODE,
-    )
-    return Additions(**arrays)
+    inputs = {"store": store.key, "rules": rules.reset_index().to_dict("list")}
+    with_rule = partial(count_with_rule, store, rules)
+    in_class = partial(count_in_class, store, rules)
+    return {
+        "rule": cached_counts("additions-rule", with_rule, inputs),
+        "nearest": cached_counts("additions-nearest", in_class, inputs),
+    }
 
 
-def judge_additions(examples: Iterable[Example], rules: pd.DataFrame) -> Additions:
-    """Compute `additions`; ``rules`` has the relations as its index."""
+def count_with_rule(examples: Iterable[Example], rules: pd.DataFrame) -> HeadCounts:
+    """Count the words whose parent has the largest P, and the largest P with a head's attention.
+
+    ``rules`` has the relations as its index.
+    """
     parent_rule = ParentRule(examples)
-    parts = defaultdict(list)
+
+    def judge(example: Example, links: Links) -> tuple[Marks, Marks]:
+        words = example.word_positions
+        maps = example.stored_attention[:, :, words, words].astype(np.float32)
+        visible = example.visible_keys[:, words, words]
+        log_p = parent_rule.log_probabilities(example, links)
+        is_other = np.arange(log_p.shape[1]) != links.word[:, None]
+        by_rule = []
+        by_both = []
+        for direction in DIRECTIONS:
+            allowed = by_dependent(visible, direction)[:, None, links.query] & is_other
+            log_weights = np.log(by_dependent(maps, direction)[:, :, links.query] + FLOOR)
+            by_rule.append(is_best_right(np.broadcast_to(log_p, allowed.shape), allowed, links))
+            by_both.append(is_best_right(log_p + log_weights, allowed, links))
+        return np.array(by_rule), np.array(by_both)
+
+    return _count(examples, rules, judge)
+
+
+def count_in_class(examples: Iterable[Example], rules: pd.DataFrame) -> HeadCounts:
+    """Count the words whose parent is the nearest of its class, and the most attended of it."""
+
+    def judge(example: Example, links: Links) -> tuple[Marks, Marks]:
+        words = example.word_positions
+        maps = example.stored_attention[:, :, words, words].astype(np.float32)
+        visible = example.visible_keys[:, None, words, words]
+        tags = tags_of(example)
+        classes, sides = rules.loc[links.relation].to_numpy().T
+        options = {"candidates": tags == classes[:, None], "visible": visible}
+        picked = [picked_words(maps, links.query, direction=d, **options) for d in DIRECTIONS]
+        nearest = [nearest_word(tags, *rule) for rule in zip(classes, sides, strict=True)]
+        rows = np.arange(len(links.word))
+        is_nearest = links.gold[rows, np.array(nearest)[rows, links.word]]
+        return is_nearest[None, None, None], is_right(np.array(picked), links)
+
+    return _count(examples, rules, judge)
+
+
+def _count(examples: Iterable[Example], rules: pd.DataFrame, judge: Judge) -> HeadCounts:
+    """Count what ``judge`` marks as right of the links of a treebank: of the rival, and of heads.
+
+    Articles are in the order of their names.
+    """
+    parts = []
     layer_numbers: LayerNumbers = ()
     for number, example in enumerate(examples):
         layer_numbers = example.layer_numbers
         links = read_links(example.record)
         is_asked = np.isin(links.relation, rules.index) & ~links.is_root
         links = Links(*(field[is_asked] for field in links))
-        if not len(links.word):
-            continue
-        answers = _answer(example, links, parent_rule, rules)
-        n_links = len(links.word)
-        answers["relation"] = links.relation.astype(str)
-        answers["split"] = np.repeat(example.record.get("split", ""), n_links)
-        answers["article"] = np.repeat(cluster_of(example.record, number), n_links)
-        for name, values in answers.items():
-            parts[name].append(values)
-    columns = {name: np.concatenate(values) for name, values in parts.items()}
-    return Additions(layer_numbers=np.array(layer_numbers, dtype=int), **columns)
+        if len(links.word):
+            counts = links_that_count(example, links)  # [direction, layer, link]
+            marks = [counts[:, :, None] & right for right in judge(example, links)]
+            rows = rows_of_relations(links)
+            parts.append(count_rows(example.record, number, rows, counts, *marks))
+    parts.sort(key=lambda part: part["article"][0])
+    return join_rows(parts, layer_numbers)
 
 
-def _answer(
-    example: Example, links: Links, parent_rule: ParentRule, rules: pd.DataFrame
-) -> dict[str, Shaped[np.ndarray, "link ..."]]:
-    """Answer the links of a sentence in every way."""
-    words = example.word_positions
-    maps = example.stored_attention[:, :, words, words].astype(np.float32)
-    visible = example.visible_keys[:, words, words]
-    classes, sides = rules.loc[links.relation].to_numpy().T
-    tags = np.array(tags_of(example), dtype=object)
-    is_of_class = tags == classes[:, None]
-    is_other = np.arange(len(tags)) != links.word[:, None]
-    log_p = parent_rule.log_probabilities(example, links)
-    by_name = defaultdict(list)
-    for direction in DIRECTIONS:
-        seen = by_dependent(visible, direction)[:, links.query]  # [layer, link, other]
-        log_weights = np.log(by_dependent(maps, direction)[:, :, links.query] + FLOOR)
-        allowed = seen & is_other
-        picked = picked_words(
-            maps, links.query, direction=direction, candidates=is_of_class, visible=visible[:, None]
-        )
-        by_name["counts"].append(np.any(seen & links.gold, axis=-1))
-        by_name["rule"].append(is_best_right(np.broadcast_to(log_p, seen.shape), allowed, links))
-        by_name["with_head"].append(is_best_right(log_p + log_weights, allowed[:, None], links))
-        by_name["among"].append(is_right(picked, links))
-    answers = {name: np.moveaxis(np.array(values), -1, 0) for name, values in by_name.items()}
-    nearest = [nearest_word(tags, *rule) for rule in zip(classes, sides, strict=True)]
-    rows = np.arange(len(links.word))
-    answers["nearest"] = links.gold[rows, np.array(nearest)[rows, links.word]]
-    return answers
+def sums_of_split(
+    counts: HeadCounts, relation: str, split: str
+) -> tuple[PerArticle, PerArticle, PerArticle]:
+    """Sum what heads get right in a split, what the rival does, and the words that count.
 
-
-def gain_table(
-    answers: Additions,
-    without: Bool[np.ndarray, "link *#seen"],
-    with_head: Bool[np.ndarray, "link direction layer head"],
-    without_name: str,
-    gain_name: str,
-) -> pd.DataFrame:
-    """Compute how much more of the words of dev are right with the best head of train.
-
-    Parameters
-    ----------
-    answers : Additions
-        What `additions` returns.
-    without, with_head : bool array
-        Whether each word is right without a head, and with each head.
-    without_name, gain_name : str
-        Columns of the accuracy without a head, and of the difference.
-
-    Returns
-    -------
-    DataFrame
-        A row for each relation that has `TRAIN_WORDS` words of train and `DEV_WORDS` of dev, by
-        name, and the row `MEAN`.  Columns: ``relation``, ``count`` (words of dev), ``head``,
-        ``direction``, the accuracies in percent without and ``with_head``, and their difference in
-        percentage points, with a 95% bootstrap interval over articles.
+    All articles are there, with zeros for those of the other split.
     """
-    articles = np.unique(answers.article)
-    without = np.broadcast_to(without, answers.counts.shape)
-    rows = []
-    sums = []
-    for relation, gains in train_gains(answers, without, with_head).items():
-        direction, layer, head = np.unravel_index(gains.argmax(), gains.shape)
-        is_dev = (answers.relation == relation) & (answers.split == "dev")
-        is_scored = is_dev & answers.counts[:, direction, layer]
-        by_article = right_by_article(
-            with_head[is_scored, direction, layer, head],
-            without[is_scored, direction, layer],
-            answers.article[is_scored],
-            articles,
-        )
-        sums.append(by_article)
-        label = head_label(layer, head, answers.layer_numbers)
-        chosen = {"head": label, "direction": DIRECTIONS[direction]}
-        gain = mean_gain([by_article], without_name, gain_name)
-        rows.append({"relation": relation, **chosen, **gain})
-    if rows:
-        rows.append({"relation": MEAN, **mean_gain(sums, without_name, gain_name)})
-    columns = ["relation", "count", "head", "direction", without_name, "with_head"]
-    return pd.DataFrame(rows, columns=[*columns, *Estimate(0).columns(gain_name, df=True)])
+    is_split = (counts.split == split)[:, None, None, None]
+    right, rival_right, total = (
+        counts.by_article(values * is_split, relation)
+        for values in (counts.right, counts.rival_right, counts.visible_total[..., None])
+    )
+    return right, rival_right, total
 
 
-def train_gains(
-    answers: Additions,
-    without: Bool[np.ndarray, "link direction layer"],
-    with_head: Bool[np.ndarray, "link direction layer head"],
-) -> dict[str, Float[np.ndarray, "direction layer head"]]:
+def train_gains(counts: HeadCounts) -> dict[str, Float[np.ndarray, "direction layer head"]]:
     """Compute for each frequent relation the share of train words that each head adds.
 
     It is -infinity in a direction and layer with fewer than `TRAIN_WORDS` words of train or
     `DEV_WORDS` of dev that count.
     """
     by_relation = {}
-    for relation in np.unique(answers.relation):
-        is_train = (answers.relation == relation) & (answers.split == "train")
-        is_dev = (answers.relation == relation) & (answers.split == "dev")
-        counts = answers.counts[is_train]
-        n_train = counts.sum(axis=0)
-        is_frequent = n_train >= TRAIN_WORDS
-        is_frequent &= answers.counts[is_dev].sum(axis=0) >= DEV_WORDS
+    for relation in sorted(counts.names):
+        right, rival_right, total = sums_of_split(counts, relation, "train")
+        n_train = total.sum(axis=0)
+        n_dev = sums_of_split(counts, relation, "dev")[2].sum(axis=0)
+        is_frequent = (n_train >= TRAIN_WORDS) & (n_dev >= DEV_WORDS)
         if is_frequent.any():
-            gains = with_head[is_train].astype(int) - without[is_train][..., None]
-            total = (gains * counts[..., None]).sum(axis=0)
-            means = divide(total, n_train[..., None])
-            by_relation[relation] = np.where(is_frequent[..., None], means, -np.inf)
+            gains = divide((right - rival_right).sum(axis=0), n_train)
+            by_relation[relation] = np.where(is_frequent, gains, -np.inf)
     return by_relation
 
 
-def class_heads(answers: Additions) -> pd.DataFrame:
+def gain_table(counts: HeadCounts, without_name: str, gain_name: str) -> pd.DataFrame:
+    """Compute how much more of the words of dev are right with the best head of train.
+
+    Parameters
+    ----------
+    counts : HeadCounts
+        One of those of `additions`.
+    without_name, gain_name : str
+        Columns of the accuracy of the rival, and of the difference.
+
+    Returns
+    -------
+    DataFrame
+        A row for each relation that has `TRAIN_WORDS` words of train and `DEV_WORDS` of dev, by
+        name, and the row `MEAN`.  Columns: ``relation``, ``count`` (words of dev), ``head``,
+        ``direction``, the accuracies in percent of the rival and ``with_head``, and their
+        difference in percentage points, with a 95% bootstrap interval over articles.
+    """
+    rows = []
+    sums = []
+    for relation, gains in train_gains(counts).items():
+        direction, layer, head = np.unravel_index(gains.argmax(), gains.shape)
+        right, rival_right, total = sums_of_split(counts, relation, "dev")
+        rival_and_total = [rival_right[:, direction, layer, 0], total[:, direction, layer, 0]]
+        sums.append(np.column_stack([right[:, direction, layer, head], *rival_and_total]))
+        label = head_label(layer, head, counts.layer_numbers)
+        chosen = {"head": label, "direction": DIRECTIONS[direction]}
+        rows.append(
+            {"relation": relation, **chosen, **mean_gain(sums[-1:], without_name, gain_name)}
+        )
+    if rows:
+        rows.append({"relation": MEAN, **mean_gain(sums, without_name, gain_name)})
+    columns = ["relation", "count", "head", "direction", without_name, "with_head"]
+    return pd.DataFrame(rows, columns=[*columns, *Estimate(0).columns(gain_name, df=True)])
+
+
+def class_heads(answers: Mapping[Rival, HeadCounts]) -> pd.DataFrame:
     """Find the relation that each head is best at among the words of a class, on train.
 
     Punctuation is left out: where it is attached is a convention, and the nearest word of a class
@@ -358,7 +331,7 @@ def class_heads(answers: Additions) -> pd.DataFrame:
 
     Parameters
     ----------
-    answers : Additions
+    answers : dict of str to HeadCounts
         What `additions` returns.
 
     Returns
@@ -369,51 +342,28 @@ def class_heads(answers: Additions) -> pd.DataFrame:
         bound); and on dev, in percent, ``among`` and ``nearest``, and ``lead``, their difference,
         with a 95% bootstrap interval over articles.  Empty cells without a frequent relation.
     """
-    rows = head_rows(*answers.among.shape[2:], numbers=answers.layer_numbers)
+    counts = answers["nearest"]
+    rows = head_rows(*counts.right.shape[2:], numbers=counts.layer_numbers)
     columns = ["relation", "direction", "among", "nearest", *Estimate(0).columns("lead")]
-    nearest = np.broadcast_to(answers.nearest[:, None, None], answers.counts.shape)
-    relations = [name for name in train_gains(answers, nearest, answers.among) if name != "punct"]
-    by_split = {}
-    for split in ("train", "dev"):
-        sums = [_class_sums(answers, relation, split) for relation in relations]
-        by_split[split] = np.stack(sums, axis=1) if sums else None
+    relations = [name for name in train_gains(counts) if name != "punct"]
     if not relations:
         return rows.reindex(columns=[*rows, *columns])
-    among, near, total = np.moveaxis(by_split["train"], -1, 0)
+    sums = [sums_of_split(counts, relation, "train") for relation in relations]
+    among, near, total = (np.stack(part, axis=1) for part in zip(*sums, strict=True))
     low, _ = bootstrap_intervals(among - near, total)  # [relation, direction, layer, head]
-    low = np.nan_to_num(low, nan=-np.inf).reshape(-1, len(rows))
-    best = low.argmax(axis=0)
-    dev_sums = by_split["dev"]  # [article, relation, direction, layer, head, 3]
-    dev_sums = dev_sums.reshape(len(dev_sums), -1, len(rows), 3)[:, best, np.arange(len(rows))]
-    among, near, total = np.moveaxis(dev_sums, -1, 0)  # each [article, head]
+    best = np.nan_to_num(low, nan=-np.inf).reshape(-1, len(rows)).argmax(axis=0)
+    dev_sums = []  # each [article, head], in the relation and direction of the head
+    for part in zip(*(sums_of_split(counts, name, "dev") for name in relations), strict=True):
+        by_pair = np.broadcast_to(np.stack(part, axis=1), among.shape)
+        by_pair = by_pair.reshape(len(by_pair), -1, len(rows))
+        dev_sums.append(by_pair[:, best, np.arange(len(rows))])
+    among, near, total = dev_sums
     percents = [100 * divide(right.sum(axis=0), total.sum(axis=0)) for right in (among, near)]
     bounds = bootstrap_intervals(100 * (among - near), total)
-    names = [relations[index] for index in best // len(DIRECTIONS)]
-    directions = [DIRECTIONS[index] for index in best % len(DIRECTIONS)]
+    names = np.array(relations, dtype=object)[best // len(DIRECTIONS)]
+    directions = np.array(DIRECTIONS, dtype=object)[best % len(DIRECTIONS)]
     values = [names, directions, *percents, percents[0] - percents[1], *bounds]
     return rows.assign(**dict(zip(columns, values, strict=True)))
-
-
-def _class_sums(
-    answers: Additions, relation: str, split: str
-) -> Int[np.ndarray, "article direction layer head 3"]:
-    """Count by article what heads find among a class, what the nearest word finds, and all."""
-    words = (answers.relation == relation) & (answers.split == split)
-    counts = np.broadcast_to(answers.counts[words][..., None], answers.among[words].shape)
-    near = answers.nearest[words][:, None, None, None]
-    values = np.stack([answers.among[words] & counts, near & counts, counts], axis=-1)
-    return cluster_sums(values, answers.article[words], np.unique(answers.article))
-
-
-def right_by_article(
-    with_head: Bool[np.ndarray, " word"],
-    without: Bool[np.ndarray, " word"],
-    owner: Shaped[np.ndarray, " word"],
-    articles: Shaped[np.ndarray, " article"],
-) -> Int[np.ndarray, "article 3"]:
-    """Count what is right with and without a head, and all words, in each article."""
-    values = np.column_stack([with_head, without, np.ones_like(without)])
-    return cluster_sums(values, owner, articles)
 
 
 def mean_gain(
@@ -424,7 +374,7 @@ def mean_gain(
     Parameters
     ----------
     sums : list of array
-        What `right_by_article` returns for each relation.
+        For each relation, what is right with and without a head, and all words, by article.
     without_name, gain_name : str
         Columns of the accuracy without a head, and of the difference.
 
@@ -443,12 +393,12 @@ def mean_gain(
     }
 
 
-def addition_table(answers: Additions) -> pd.DataFrame:
+def addition_table(answers: Mapping[Rival, HeadCounts]) -> pd.DataFrame:
     """Compute what one head adds to tags and places, and what it finds among the words of a class.
 
     Parameters
     ----------
-    answers : Additions
+    answers : dict of str to HeadCounts
         What `additions` returns.
 
     Returns
@@ -459,8 +409,7 @@ def addition_table(answers: Additions) -> pd.DataFrame:
         ``among`` and ``lead`` are those of the nearest word of a class, of the word of that class
         to which the ``class_head`` attends most, and their difference.
     """
-    added = gain_table(answers, answers.rule, answers.with_head, "rule", "added")
-    nearest = answers.nearest[:, None, None]
-    among = gain_table(answers, nearest, answers.among, "nearest", "lead").drop(columns="count")
+    added = gain_table(answers["rule"], "rule", "added")
+    among = gain_table(answers["nearest"], "nearest", "lead").drop(columns="count")
     new_names = {"head": "class_head", "direction": "class_direction", "with_head": "among"}
     return added.merge(among.rename(columns=new_names), on="relation")

@@ -85,7 +85,9 @@ def fig5_heads(panels: Sequence[Panel], *, model: str, lens: str) -> Figure:
         heads.setdefault(panel.title, []).append(panel)
     if not panels:
         return canvas(0.1, "Figure 5 · No relation is frequent enough to be drawn", model)
-    n_words = [max(len(panel.words) for panel in pair) for pair in heads.values()]
+    n_words = []
+    for pair in heads.values():
+        n_words.append(max(len(panel.words) for panel in pair))
     heights = [WORD_HEIGHT * (count + 2) + 0.75 for count in n_words]
     figure = canvas(
         sum(heights) + 0.15,
@@ -103,11 +105,11 @@ def fig5_heads(panels: Sequence[Panel], *, model: str, lens: str) -> Figure:
             heading += " (which word attends most to the dependent?)"
         row.suptitle(fill(heading, 52), x=0.01, ha="left", fontsize=7, fontweight="bold")
         layout = [["right", "wrong"], ["bars", "bars"]]
-        places = row.subplot_mosaic(layout, height_ratios=[WORD_HEIGHT * count, 0.36])
+        panel_axes = row.subplot_mosaic(layout, height_ratios=[WORD_HEIGHT * count, 0.36])
         for name, mark in {"right": "✓", "wrong": "✗"}.items():
-            of_kind = [panel for panel in pair if panel.correct == (name == "right")]
-            _draw_choice(places[name], of_kind, mark, glyphs)
-        _draw_scores(places["bars"], pair[0].scores)
+            drawn_panels = [panel for panel in pair if panel.correct == (name == "right")]
+            _draw_choice(panel_axes[name], drawn_panels, mark, glyphs)
+        _draw_scores(panel_axes["bars"], pair[0].scores)
     handles = [Line2D([], [], **link_style) for link_style in LINK_STYLES.values()]
     style.add_legend(figure, handles, [str(handle.get_label()) for handle in handles], 3)
     return figure
@@ -121,8 +123,8 @@ def _fig5_title(panels: Sequence[Panel]) -> str:
         return accuracy - panel.scores.get(OFFSET, accuracy)
 
     best = max(panels, key=lead)
-    (_, accuracy), *_, (rule, of_rule) = best.scores.items()
-    return f"Figure 5 · {best.title}, {accuracy:.0f}%; {rule}, {of_rule:.0f}%"
+    (_, accuracy), *_, (rule, rule_accuracy) = best.scores.items()
+    return f"Figure 5 · {best.title}, {accuracy:.0f}%; {rule}, {rule_accuracy:.0f}%"
 
 
 def _draw_choice(axes: Axes, panels: Sequence[Panel], mark: str, glyphs: Mapping[int, str]) -> None:

@@ -16,7 +16,6 @@ from helpers.metrics.clustering import BEHAVIOURS
 from helpers.metrics.heads import by_head
 from helpers.metrics.statistics import Real
 from helpers.plots import style
-from helpers.plots.labels import label_points
 from helpers.plots.style import (
     HALO,
     SpecialTokens,
@@ -25,6 +24,7 @@ from helpers.plots.style import (
     canvas,
     draw_curve,
     label_ends,
+    label_points,
     panel_grid,
     theme,
 )
@@ -154,7 +154,7 @@ def fig3_gradients(
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter("")
         label_ends(axes, gap=0.16)
-    panels[-1].set(xlabel="Layer", xticks=style.counting_ticks(len(table)))
+    panels[-1].set(xlabel="Layer", xticks=style.counting_ticks(table["layer"].max()))
     return figure
 
 
@@ -195,11 +195,11 @@ def fig4_entropy(
     -------
     matplotlib.figure.Figure
     """
-    looks = {
+    line_styles = {
         "entropy": style.TOKEN_STYLES["other"]._replace(label="from all tokens"),
         "entropy_from_cls": style.TOKEN_STYLES["cls"]._replace(label="from {cls} only"),
     }
-    styles = present_styles(table, looks, special_tokens)
+    styles = present_styles(table, line_styles, special_tokens)
     panels = {line.label: {column: line} for column, line in styles.items()}
     means = table.groupby("layer")[["entropy", "uniform"]].mean()
     narrowest = means["entropy"].idxmin()
@@ -413,5 +413,5 @@ def relative_position(table: pd.DataFrame, *, model: str, lens: str) -> Figure:
         "uniform: of uniform attention",
         unit=f"Average {style.WEIGHT_NAMES[lens]} (fraction)",
         norm=Normalize(0, 1),
-        numbers=sorted(set(table["layer"])),
+        layer_numbers=table["layer"].unique().tolist(),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from helpers.metrics.coreference import HELD_OUT
-from helpers.metrics.heads import DIRECTIONS, Direction, LayerNumbers, by_head, head_label
+from helpers.metrics.heads import DIRECTIONS, Direction, by_head, head_label
 from helpers.metrics.nearest_words import DISTANCES, FEWEST_WORDS
 from helpers.metrics.reference import ALL, COMPARED
 from helpers.plots import style
@@ -66,12 +66,12 @@ def coreference_scores(table: pd.DataFrame, *, model: str) -> Figure:
         name=drawn["system"].replace(HELD_OUT, "best head"),
         label=drawn["value"].map("{:.0f}  ".format) + drawn["head"].fillna(""),
     )
-    found = drawn[drawn["type"] == "all"].set_index("name")["value"]
-    finding = ", ".join(f"{name} {value:.0f}%" for name, value in found.items())
+    accuracies = drawn[drawn["type"] == "all"].set_index("name")["value"]
+    finding = ", ".join(f"{name} {value:.0f}%" for name, value in accuracies.items())
     types = [name for name in ("all", "pronoun", "proper", "nominal") if name in set(table["type"])]
     n_rows = -(-len(types) // 2)
     figure = canvas(
-        n_rows * ((1 + len(found)) * BAR_INCHES + 0.2) + 0.3,
+        n_rows * ((1 + len(accuracies)) * BAR_INCHES + 0.2) + 0.3,
         f"Antecedents that are found: {finding}",
         model,
         INTERVALS,
@@ -147,7 +147,7 @@ def relation_heatmaps(
     accuracies: Mapping[tuple[str, Direction], style.HeadValues],
     *,
     model: str,
-    numbers: LayerNumbers = (),
+    layer_numbers: Sequence[int] = (),
 ) -> Figure:
     """Draw the accuracy of each attention head for each relation (section 4.2), the best framed.
 
@@ -157,8 +157,8 @@ def relation_heatmaps(
         Percentages by relation and by the direction in which the heads are read.
     model : str
         Name of the run, for the note.
-    numbers : sequence of int
-        The numbers of the layers that attend (`HeadCounts.layer_numbers`); all if there are none.
+    layer_numbers : sequence of int
+        The numbers of the layers that attend (`Store.layer_numbers`); all if there are none.
 
     Returns
     -------
@@ -168,7 +168,7 @@ def relation_heatmaps(
     best_heads = []
     for (relation, direction), values in accuracies.items():
         layer, head = np.unravel_index(np.nanargmax(values), values.shape)
-        best = f"{head_label(layer, head, numbers)}: {values[layer, head]:.0f}%"
+        best = f"{head_label(layer, head, layer_numbers)}: {values[layer, head]:.0f}%"
         maps[f"{relation}\n{best}, {ARROWS[direction]}"] = values
         best_heads.append((layer, head))
     best_accuracies = [
@@ -184,7 +184,7 @@ def relation_heatmaps(
         "in brackets: words; framed: the best head; d → p: dependents attend to parents",
         unit="Accuracy (%)",
         norm=Normalize(0, 100),
-        numbers=numbers,
+        layer_numbers=layer_numbers,
     )
     for axes, (layer, head) in zip(figure.axes, best_heads, strict=False):
         axes.add_patch(
@@ -213,22 +213,22 @@ def accuracy_by_distance(table: pd.DataFrame, titles: Mapping[str, str], *, mode
     -------
     matplotlib.figure.Figure
     """
-    first, *others = list(titles)[:5]
+    first, *further = list(titles)[:5]
     figure = canvas(
-        4.0 if others else 1.7,
+        4.0 if further else 1.7,
         _distance_title(table[table["relation"] == first]),
         model,
         f"chosen on train, scored on dev; bands: 95% intervals; –: fewer than {FEWEST_WORDS} words",
     )
     parts: list[Any] = [figure]
-    if others:
+    if further:
         parts = list(cast("Any", figure.subfigures(2, 1, height_ratios=[4, 5])))
     axes = parts[0].subplots()
     _draw_distances(axes, table[table["relation"] == first], list(PREDICTOR_STYLES))
     axes.set(title=titles[first], xlabel="Words to the parent, and number of such words")
     label_ends(axes, gap=0.18)
-    small = panel_grid(parts[1], len(others), 2, sharey=True) if others else []
-    for axes, relation in zip(small, others, strict=True):
+    small = panel_grid(parts[1], len(further), 2, sharey=True) if further else []
+    for axes, relation in zip(small, further, strict=True):
         _draw_distances(axes, table[table["relation"] == relation], ["head", "nearest"])
         axes.set_title(titles[relation])
     figure.supylabel("Accuracy (%)")
@@ -253,7 +253,8 @@ def _distance_title(table: pd.DataFrame) -> str:
     rows = table.dropna(subset=["head", "nearest"]).set_index("distance")
     if not len(rows):
         return "How many parents heads find, by their distance"
-    first, last = rows.iloc[0], rows.iloc[-1]
+    first = rows.iloc[0]
+    last = rows.iloc[-1]
     return (
         f"Heads find {first['head']:.0f}% of the parents {first.name} word away and "
         f"{last['head']:.0f}% of those {last.name}; the nearest word of one class is right for "
@@ -295,7 +296,7 @@ def probe_head_gains(table: pd.DataFrame, *, model: str, lens: str) -> Figure:
         unit="Gain in score (log-odds)",
         norm=Normalize(-largest, largest),
         cmap=style.DIVERGING,
-        numbers=sorted(set(table["layer"])),
+        layer_numbers=np.unique(table["layer"]).tolist(),
     )
 
 

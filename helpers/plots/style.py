@@ -1,4 +1,4 @@
-"""The theme, palette, page format, heat map and file format that all figures share.
+"""The theme, palette, page format, labels, heat map and file format that all figures share.
 
 A figure has one layout: as wide as a column of a paper (`WIDTH`), with type of at least 6.5 points.
 On a screen it is shown at `SCREEN_DPI`, where its type is as large as that of the text.
@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
+from itertools import product
 from pathlib import Path
 from textwrap import fill
 from typing import Any, NamedTuple, cast
@@ -26,9 +27,12 @@ from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patheffects import withStroke
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 from PIL import Image
 
 from helpers.files import write_atomic
+from helpers.metrics.heads import layer_number
 
 HeadValues = Float[np.ndarray, "layer head"]
 SpecialTokens = Mapping[str, str | None]  # a model's tokens for [CLS] ("cls") and [SEP] ("sep")
@@ -69,10 +73,6 @@ TOKEN_STYLES = {
 FIRST_TOKEN = Style("the first token", "#7B3F00", "X")  # drawn if it is no special token
 ALL_STYLES = {"first": FIRST_TOKEN, **TOKEN_STYLES}
 TOKEN_COLORS = {token_type: style.color for token_type, style in ALL_STYLES.items()}
-ATTENDED = {
-    token_type: style._replace(label=f"to {style.label}")
-    for token_type, style in ALL_STYLES.items()
-}
 
 CONTROL_STYLES = {  # by their names in the column ``model``
     "random": Style("random weights", "#8A8A8A", "v"),
@@ -145,6 +145,14 @@ RC_PARAMS: dict[Any, Any] = {
 }
 DASHED = {"dashes": (4, 3), "linewidth": 0.8, "zorder": 1.5}  # what chance would give
 HALO = [withStroke(linewidth=2, foreground="white")]  # sets a text off from what is below it
+LABEL_STEPS = 48  # places for a label from the left to the right of the axes, and upwards
+MARKER_RADIUS = 3  # points
+LEADER = {"arrowstyle": "-", "linewidth": 0.7, "color": MUTED, "shrinkA": 0, "shrinkB": 3}
+# What a place for a label costs besides its distance from the point, in pixels.
+COVERING_COST = 1_000  # for each marker that the label covers or touches
+CROWDED_COST = 6  # the same among many points, so that lines do not cross the axes
+MANY_POINTS = 200
+FORBIDDEN_COST = 100_000  # for each label and each labelled marker that it covers
 
 
 @contextmanager
@@ -229,11 +237,11 @@ def add_legend(
 ) -> None:
     """Put a legend between the axes and the notes of a figure that `canvas` made."""
     layout = cast("ConstrainedLayoutEngine", figure.get_layout_engine())
-    left, bottom, width, height = layout.get()["rect"]
+    x, bottom, width, height = layout.get()["rect"]
     location = {"loc": "lower left", "bbox_to_anchor": (0.01, bottom), "borderaxespad": 0}
     legend = figure.legend(handles, labels, ncols=columns, **location)
     share = legend.get_window_extent().height / figure.bbox.height + 0.01
-    layout.set(rect=(left, bottom + share, width, height - share))
+    layout.set(rect=(x, bottom + share, width, height - share))
 
 
 def label_ends(axes: Axes, *, gap: float) -> None:
@@ -260,6 +268,54 @@ def label_ends(axes: Axes, *, gap: float) -> None:
             1.02, height, line.get_label(), transform=axes.transAxes, va="center",
             color=line.get_color(),
         )  # fmt: skip
+
+
+def label_points(
+    axes: Axes, points: Float[np.ndarray, "point 2"], labelled: Sequence[int], labels: Sequence[str]
+) -> None:
+    """Write labels next to some points, each with a thin line to its point.
+
+    A label is put inside the axes, near its point, and not over earlier labels.  It covers a point
+    only if there is no other place, or, among many points, no other place nearby.
+
+    Parameters
+    ----------
+    axes : Axes
+        Its limits must be final, because distances are measured on the page.
+    points : array, shape (point, 2)
+        All points that are drawn, in data coordinates.
+    labelled : sequence of int
+        Indices of the points to label.
+    labels : sequence of str
+        Their labels, in the same order.
+    """
+    # This settles the layout, which decides where points are.
+    cast("Figure", axes.figure).draw_without_rendering()
+    pixels = axes.figure.dpi / 72  # per point
+    markers = axes.transData.transform(points)
+    radius = MARKER_RADIUS * pixels
+    covering_cost = CROWDED_COST if len(points) > MANY_POINTS else COVERING_COST
+    occupied = [Bbox([marker, marker]).padded(radius) for marker in markers[labelled]]
+    for index, label in zip(labelled, labels, strict=True):
+        note = axes.annotate(
+            label, points[index], xytext=(0, 0), textcoords="offset points", ha="center",
+            va="center", zorder=5, arrowprops=LEADER, in_layout=False,
+            path_effects=HALO,
+        )  # fmt: skip
+        text_size = np.asarray(Text.get_window_extent(note).size)  # without the line
+        size = text_size + 3 * pixels  # with a margin
+        lefts = np.linspace(axes.bbox.x0, axes.bbox.x1 - size[0], LABEL_STEPS)
+        bottoms = np.linspace(axes.bbox.y0, axes.bbox.y1 - size[1], LABEL_STEPS)
+        to_centre = size / 2 - markers[index]  # from the corner of a label at the marker
+        costs = {}
+        for corner in product(lefts, bottoms):
+            box = Bbox.from_bounds(*corner, *size)
+            n_covered = box.padded(radius).count_contains(markers)
+            cost = np.hypot(*(box.min + to_centre)) + covering_cost * n_covered
+            costs[box] = cost + FORBIDDEN_COST * box.count_overlaps(occupied)
+        best = min(costs, key=lambda box: costs[box])
+        note.set_position((best.min + to_centre) / pixels)
+        occupied.append(best)
 
 
 def draw_curve(
@@ -317,7 +373,7 @@ def heat_maps(
     unit: str,
     norm: Normalize,
     cmap: Colormap = SEQUENTIAL,
-    numbers: Iterable[int] = (),
+    layer_numbers: Sequence[int] = (),
 ) -> Figure:
     """Draw heat maps of one value per head next to each other on one colour scale.
 
@@ -335,8 +391,8 @@ def heat_maps(
         The colour scale.
     cmap : Colormap, optional
         The colours of the scale.
-    numbers : iterable of int, optional
-        The numbers of the layers that attend; all if there are none.
+    layer_numbers : sequence of int
+        The numbers of the layers that attend, from 1; all if there are none.
     """
     layers, heads = next(iter(maps.values())).shape
     columns = min(MAP_COLUMNS, len(maps))
@@ -350,13 +406,13 @@ def heat_maps(
     panels = panel_grid(figure, len(maps), columns, sharex=True, sharey=True)
     extent = (0.5, heads + 0.5, layers + 0.5, 0.5)
     colors = cmap.with_extremes(bad=NO_VALUE)
-    labels = list(numbers) or range(1, layers + 1)
+    rows_with_ticks = counting_ticks(layers, 6)
+    names = [layer_number(tick - 1, layer_numbers) for tick in rows_with_ticks]
     for axes, text, values in zip(panels, titles, maps.values(), strict=True):
         axes.imshow(values, colors, norm, aspect="auto", interpolation="nearest", extent=extent)
         axes.set_title(text)
         axes.set_xticks(counting_ticks(heads, 12 // columns))
-        ticks = counting_ticks(layers, 6)
-        axes.set_yticks(ticks, [str(labels[tick - 1]) for tick in ticks])
+        axes.set_yticks(rows_with_ticks, names)
     for axes in panels[-columns:]:
         axes.tick_params(labelbottom=True)  # also where the last row ends before this column
         axes.set_xlabel("Head")

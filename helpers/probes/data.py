@@ -106,6 +106,10 @@ class ProbeData:
     states: Sequence[Float16[Tensor, "_word dimension"]] = ()
     scale: float = 1.0
 
+    def parses_of(self, sentences: Sentences) -> list[Parse]:
+        """Select the parses of some sentences."""
+        return [self.parses[index] for index in sentences]
+
     def at_layer(self, layer: int) -> ProbeData:
         """Read the hidden states of a layer; 0 is the embeddings."""
         states = []
@@ -168,7 +172,7 @@ class Batch:
     def __init__(self, data: ProbeData, sentences: Sentences) -> None:
         self.data = data
         self.sentences = sentences
-        self.parses = [data.parses[index] for index in sentences]
+        self.parses = data.parses_of(sentences)
 
     @cached_property
     def blocks(self) -> Float[Tensor, "sentence dependent position feature"]:
@@ -233,9 +237,9 @@ def prepare(store: Any, vectors: Callable[[list[str]], Any] | None = None) -> Pr
     if not all(splits.values()):
         raise InputError("probes need a treebank with train and dev sentences")
     matrix = vectors(list(numbers)) if vectors else np.zeros((len(numbers), 0), np.float32)
-    of_train = matrix[np.concatenate([parses[index].words for index in splits["train"]])]
-    deviations = of_train.std(0).clip(min=SMALLEST_SCALE)
-    standardised = torch.as_tensor((matrix - of_train.mean(0)) / deviations)
+    train_vectors = matrix[np.concatenate([parses[index].words for index in splits["train"]])]
+    deviations = train_vectors.std(0).clip(min=SMALLEST_SCALE)
+    standardised = torch.as_tensor((matrix - train_vectors.mean(0)) / deviations)
     return ProbeData(store, parses, splits, standardised)
 
 

@@ -12,24 +12,22 @@ import pandas as pd
 from jaxtyping import Float
 
 from helpers.cache import cached
+from helpers.metrics import by_model
 from helpers.metrics.heads import head_rows
-from helpers.metrics.models import by_model
 from helpers.metrics.reference import COMPARED, UAS_WITHOUT_PUNCTUATION, UUAS, paper_table3
 from helpers.probes import CODE
-from helpers.probes.bilinear import BilinearProbe
 from helpers.probes.data import ProbeData, attention_block, prepare
-from helpers.probes.distances import DistancesWords
-from helpers.probes.linear import Attn
-from helpers.probes.scores import (
+from helpers.probes.modules import Attn, BilinearProbe, DistancesWords, StructuralProbe
+from helpers.probes.training import (
     CONTROL_TASK,
     UNDIRECTED,
     ProbeCounts,
     attachment,
+    seeded,
     stack_seeds,
+    train,
     with_selectivity,
 )
-from helpers.probes.structural import StructuralProbe
-from helpers.probes.training import seeded, train
 
 RIGHT_BRANCHING = "Right-branching"
 DISTANCES_GLOVE = "Distances + GloVe"
@@ -78,7 +76,7 @@ def table3(
         `difference_table`.
     """
     inputs = {
-        "stores": [each.key for each in (store, *random_stores, matched_store)],
+        "stores": [used_store.key for used_store in (store, *random_stores, matched_store)],
         "vectors": embeddings and (embeddings.name, embeddings.fingerprint),
         "seeds": seeds,
     }
@@ -232,7 +230,7 @@ def fit_at_layer(data: ProbeData, name: str, layer: int, seeds: int) -> ProbeCou
 
 def right_branching(data: ProbeData) -> ProbeCounts:
     """Score the baseline whose head is always the next word; the head of the last word is ROOT."""
-    parses = [data.parses[index] for index in data.splits["dev"]]
+    parses = data.parses_of(data.splits["dev"])
     heads = [np.append(np.arange(2, len(parse) + 1), 0) for parse in parses]
     return attachment(parses, heads)
 

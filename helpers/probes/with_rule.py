@@ -16,10 +16,11 @@ from torch import Tensor, nn
 
 from helpers.cache import cached
 from helpers.data.links import ROOT, read_links
-from helpers.metrics.tags_and_places import UNSEEN, ParentRule, mean_gain, right_by_article
+from helpers.metrics.statistics import cluster_sums
+from helpers.metrics.tags_and_places import UNSEEN, ParentRule, mean_gain
 from helpers.probes import CODE
 from helpers.probes.data import Batch, ProbeData, prepare
-from helpers.probes.linear import Attn
+from helpers.probes.modules import Attn
 from helpers.probes.training import Scores, predict_heads, train
 from helpers.store.store import Store
 
@@ -58,11 +59,11 @@ def log_p_with_root(store: Store) -> list[LogP]:
     for example in store:
         links = read_links(example.record)
         is_root = links.relation == ROOT
-        of_root = np.log(np.where(is_root, 1, UNSEEN))[:, None]
-        of_words = rule.log_probabilities(example, links)
-        of_words -= NEARER * np.abs(links.word[:, None] - np.arange(len(links.word)))
-        of_words[is_root] = np.log(UNSEEN)
-        tables.append(torch.from_numpy(np.hstack([of_root, of_words]).astype(np.float32)))
+        root_log_p = np.log(np.where(is_root, 1, UNSEEN))[:, None]
+        word_log_p = rule.log_probabilities(example, links)
+        word_log_p -= NEARER * np.abs(links.word[:, None] - np.arange(len(links.word)))
+        word_log_p[is_root] = np.log(UNSEEN)
+        tables.append(torch.from_numpy(np.hstack([root_log_p, word_log_p]).astype(np.float32)))
     return tables
 
 
@@ -98,16 +99,17 @@ def _all_heads_add(store: Store, relations: list[str]) -> dict[str, Any]:
     rule = AttnWithRule(data, log_p)  # not trained, its other weights are zero
     train([probe], data, data.splits["train"])
     dev = data.splits["dev"]
-    parses = [data.parses[index] for index in dev]
+    parses = data.parses_of(dev)
     right = []
-    for each in (probe, rule):
-        pairs = zip(predict_heads(each, data, dev), parses, strict=True)
+    for scorer in (probe, rule):
+        pairs = zip(predict_heads(scorer, data, dev), parses, strict=True)
         right.append(np.concatenate([heads == parse.heads for heads, parse in pairs]))
+    values = np.column_stack([*right, np.ones_like(right[0])])
     relation = np.concatenate([read_links(store.record(index)).relation for index in dev])
     article = np.concatenate([np.repeat(parse.article, len(parse)) for parse in parses])
     articles = np.unique(article)
     sums = []
     for name in relations:
         words = relation == name
-        sums.append(right_by_article(right[0][words], right[1][words], article[words], articles))
+        sums.append(cluster_sums(values[words], article[words], articles))
     return mean_gain(sums, "rule", "added")

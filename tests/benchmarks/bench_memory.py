@@ -21,12 +21,12 @@ from common import (
     random_sentences,
 )
 
+from helpers.metrics import clustering, surface
 from helpers.metrics import dependency_heads as relations
-from helpers.metrics import head_distance, surface
 from helpers.metrics.head_counts import count_heads
 from helpers.probes import training
 from helpers.probes.data import prepare
-from helpers.probes.linear import Attn
+from helpers.probes.modules import Attn
 from helpers.store.extract import extract
 
 SIZES = (250, 4000)
@@ -45,14 +45,14 @@ def words(count: int):
 def passed(count: int):
     store = tokens(count)
     surface.sums(store)
-    head_distance.distances(store)
+    clustering.distances(store)
 
 
 def streamed(count: int):
     encoder = random_encoder("minilm", width=WIDTH)
     store = extract(encoder, random_segments(count, longest=30), stream=True)
     surface.sums(store)
-    head_distance.distances(store)
+    clustering.distances(store)
 
 
 def dependency_heads(count: int):

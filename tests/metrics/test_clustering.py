@@ -121,13 +121,13 @@ def test_cohesion_table_compares_behaviours_among_heads_that_have_one():
 
 def test_cohesion_table_compares_each_layer_with_its_neighbours_and_all_others():
     distances = euclidean(np.random.default_rng(0).normal(size=(12, 5)))
-    square = distance_table(distances, 4, 3)
+    square = distance_table(distances, 4, 3, [2, 4, 6, 7])  # the layers that attend
     table = cohesion_table(square, square).set_index(["by", "layer"])
     blocks = distances.reshape(4, 3, 4, 3)[1].sum(axis=(0, 2))  # of the second layer with each
     within, neighbours, others = blocks[1] / 6, blocks[[0, 2]].sum() / 18, blocks[[0, 2, 3]].sum()
     columns = ["within", "between"]
-    assert table.loc[("layer", 2), columns].tolist() == pytest.approx([within, others / 27])
-    assert table.loc[("next layer", 2), columns].tolist() == pytest.approx([within, neighbours])
+    assert table.loc[("layer", 4), columns].tolist() == pytest.approx([within, others / 27])
+    assert table.loc[("next layer", 4), columns].tolist() == pytest.approx([within, neighbours])
 
 
 @pytest.mark.parametrize(("layers", "heads"), [(1, 4), (4, 1), (1, 1)])

@@ -16,20 +16,20 @@ from references import (
     slow_words,
 )
 
+from beyond.silver_parses import score_every_head
 from helpers.metrics.dependency_heads import (
     COLUMNS,
     beside_paper,
     dependency_heads,
     held_out_heads,
     largest_of,
+    no_op_table,
     relation_summary,
-    score_every_head,
     special_token_summary,
 )
 from helpers.metrics.head_counts import count_heads
 from helpers.metrics.heads import DIRECTIONS, head_indices
 from helpers.metrics.reference import paper_names, paper_table1, relation_table, scheme_of
-from helpers.metrics.relation_tables import no_op_table
 from helpers.metrics.statistics import effective_clusters, resampled_ratios
 
 
@@ -61,6 +61,17 @@ def test_table_1_has_the_best_head_and_the_best_offset(mask):
     det = beside_paper(table).set_index("relation").loc["det"]
     assert det[["paper_accuracy", "paper_head", "fit"]].tolist() == [94.3, "8-11", "exact"]
     assert dependency_heads(counts, minimum=10_000).empty
+
+
+def test_all_words_are_compared_with_the_paper_if_the_annotation_is_trees():
+    rng = np.random.default_rng(0)
+    pairs = [[0, 1, "contact"], [2, 3, "contact"], [3, 3, "root"]]
+    for annotation, paper_value in ((pairs, 34.5), (pairs[:2], np.nan)):
+        record = {"words": "wwww", "pairs": annotation}
+        counts = count_heads([random_example(rng, "full", record) for _ in range(4)])
+        table = dependency_heads(counts, minimum=1).set_index("relation")
+        assert table.loc["All", "paper_accuracy"] == pytest.approx(paper_value, nan_ok=True)
+        assert np.isnan(table.loc["contact", "paper_accuracy"])
 
 
 def test_few_words_choose_no_head():

@@ -6,8 +6,8 @@ from scipy.spatial.distance import jensenshannon
 from store_tools import MAX_TOKENS, cache_at, many_segments
 from tolerances import float32_error
 
-from helpers.metrics import head_distance
-from helpers.metrics.head_distance import distances, head_distances
+from helpers.metrics import clustering
+from helpers.metrics.clustering import distances, head_distances
 from helpers.store.extract import extract
 
 
@@ -30,7 +30,7 @@ def test_head_distances_are_divergences_summed_over_tokens(heads, n):
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_distances_are_means_over_the_first_segments(tiny_encoder, tmp_path, monkeypatch, stream):
-    monkeypatch.setattr(head_distance, "SEGMENTS", 10)  # 11 segments, in shards of four
+    monkeypatch.setattr(clustering, "SEGMENTS", 10)  # 11 segments, in shards of four
     with cache_at(tmp_path):
         segments = many_segments(11)
         store = extract(tiny_encoder("bert"), segments, max_tokens=MAX_TOKENS, stream=stream)

@@ -9,7 +9,7 @@ import pytest
 from store_tools import extract_small
 
 from helpers.errors import InputError
-from helpers.metrics import clustering, dependency_heads, head_distance, heads, panels, surface
+from helpers.metrics import clustering, dependency_heads, heads, panels, surface
 from helpers.metrics.head_counts import head_counts
 from helpers.model.sites import attending_layers
 from helpers.plots import scores
@@ -37,7 +37,7 @@ def test_layers_of_a_store_are_named_by_their_own_number(numbered, tmp_path):
     table = surface.head_table(sums, ["previous"])
     assert table["layer"].tolist() == np.repeat(NUMBERS, 4).tolist()
     assert set(surface.article_table(sums)["layer"]) == set(NUMBERS)
-    distances, _ = head_distance.distances(store)
+    distances, _ = clustering.distances(store)
     assert distances.columns[[0, 4, 11]].tolist() == ["2-1", "4-1", "7-4"]
     data = view(store, layer=4, head=2).data()
     assert data["pages"][0]["labels"][5] == "4-2"

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from references import MASKS, TO_PARENT, point, random_example, random_treebank, slow_words
 
-from helpers.metrics.dependency_heads import held_out_heads
+from helpers.metrics.dependency_heads import held_out_heads, relation_tables
 from helpers.metrics.head_counts import count_heads
 from helpers.metrics.heads import head_indices
 from helpers.metrics.nearest_words import (
@@ -15,7 +15,6 @@ from helpers.metrics.nearest_words import (
     nearest_summary,
     nearest_word,
 )
-from helpers.metrics.relation_tables import relation_tables
 from helpers.store.maps import open_maps
 
 FAR = "heads minus nearest words, far parents"
@@ -109,13 +108,6 @@ def test_leads_and_distances_by_hand(determiners):
     assert table[table["relation"] == "every relation"]["count"].tolist() == [2, 3]
 
 
-def test_distances_are_of_four_classes():
-    words = pd.DataFrame({"relation": "a", "article": "x", "distance": [0, 1, 2, 3, 5, 6, 40]})
-    table = accuracy_by_distance(words.assign(head=1.0, offset=0.0, nearest=0.0, head_lead=1.0))
-    counts = table[table["relation"] == "a"].set_index("distance")["count"]
-    assert counts.to_dict() == {"1": 1, "2": 1, "3 to 5": 2, "over 5": 2}
-
-
 def tables_of(records):
     """Compute the tables of section 4.2 for random maps over seven words."""
     rng = np.random.default_rng(0)
@@ -140,18 +132,6 @@ def trees():
         record = {"heads": heads, "relations": relations, "tags": tags}
         records.append(record | {"document": f"d{number // 3}"})
     return records
-
-
-def test_tables_of_trees_are_those_of_their_pairs(trees):
-    as_pairs = []
-    for record in trees:
-        arcs = zip(range(7), record["heads"], record["relations"], strict=True)
-        pairs = [[word, head - 1 if head else word, name] for word, head, name in arcs]
-        as_pairs.append({"pairs": pairs, "tags": record["tags"], "document": record["document"]})
-    expected = tables_of(trees)
-    assert FAR in set(expected["relation_summary"]["quantity"])
-    for name, table in tables_of(as_pairs).items():
-        pd.testing.assert_frame_equal(table, expected[name], check_exact=True)
 
 
 def test_tables_without_tags_have_heads_and_offsets(trees):

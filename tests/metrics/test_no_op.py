@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from helpers.metrics.dependency_heads import no_op_table
 from helpers.metrics.heads import DIRECTIONS
-from helpers.metrics.relation_tables import no_op_table
 from helpers.store.store import Example
 
 TAGS = ["NOUN"] * 4 + ["VERB"] * 4

@@ -135,16 +135,6 @@ def test_every_article_is_a_cluster_of_its_own():
     assert (counts == 1).all()
 
 
-def test_article_table_adds_up_to_the_averages():
-    sums = sums_of(articles(9), BERT)
-    table = surface.article_table(sums)
-    assert table["article"].drop_duplicates().tolist() == list(sums.articles)
-    first = table[table["layer"] == 1]
-    assert first["examples"].sum() == len(articles(9))
-    mean = np.average(first["previous"], weights=first["examples"])
-    assert mean == pytest.approx(sums.mean("previous")[0].mean())
-
-
 # The gradients of section 3.2
 
 

@@ -15,8 +15,9 @@ from helpers.metrics.tags_and_places import (
     ParentRule,
     addition_table,
     class_heads,
+    count_in_class,
+    count_with_rule,
     gain_table,
-    judge_additions,
     places,
 )
 from helpers.store.store import Example
@@ -78,6 +79,10 @@ def test_parent_rule_counts_cases_and_parents_by_hand():
     assert np.exp(ParentRule([]).log_probabilities(example, links)) == pytest.approx(0.001)
 
 
+def count_additions(examples, rules):
+    return {"rule": count_with_rule(examples, rules), "nearest": count_in_class(examples, rules)}
+
+
 def slow_place(tags, word, other):
     step = 1 if other > word else -1
     between = [tags[j] for j in range(word + step, other + step, step)]
@@ -118,6 +123,11 @@ def slow_answer(example, word, log_p, direction):
     of_class = [each for each in others if tags[each[0]] == RULES["nearest_class"][relation]]
     nothing = (-1,)
     answer: dict = {"counts": head in [other for other, *_ in others]}
+    word_class, side = RULES.loc[relation]
+    steps = range(1, len(tags)) if side == "right" else range(-1, -len(tags), -1)
+    inside = [word + step for step in steps if 0 <= word + step < len(tags)]
+    nearest = next((other for other in inside if tags[other] == word_class), -1)
+    answer["nearest"] = answer["counts"] and nearest == head
     answer["rule"] = max(others, key=lambda each: each[1], default=nothing)[0] == head
     for number in (0, 1):
         both = max(others, key=lambda e: e[1] + np.log(e[2][number] + 1e-5), default=nothing)
@@ -127,29 +137,25 @@ def slow_answer(example, word, log_p, direction):
     return answer
 
 
-def slow_answers(examples, direction):
-    log_p = slow_rule(examples)
-    rows = []
-    for example in examples:
-        for word, (_, relation) in words_of(example.record):
-            if relation in RULES.index:
-                rows.append(slow_answer(example, word, log_p, direction))
-    return pd.DataFrame(rows)
-
-
 @pytest.mark.parametrize("mask", MASKS)
-def test_judge_additions_equals_a_slow_reference(mask):
+def test_count_additions_equals_a_slow_reference(mask):
     examples = treebank(mask)
-    answers = judge_additions(examples, RULES)
-    for direction in (0, 1):
-        slow = slow_answers(examples, direction)
-        assert len(slow) == len(answers.relation) > 100
-        assert np.array_equal(answers.counts[:, direction, 0], slow["counts"])
-        assert np.array_equal(answers.rule[:, direction, 0], slow["rule"])
-        for head in (0, 1):
-            for name in ("with_head", "among"):
-                fast = getattr(answers, name)[:, direction, 0, head]
-                assert np.array_equal(fast, slow[name, head]), (name, direction, head)
+    counts = count_additions(examples, RULES)
+    log_p = slow_rule(examples)
+    for direction, relation in np.ndindex(2, 2):
+        name = RULES.index[relation]
+        answers = [
+            slow_answer(example, word, log_p, direction)
+            for example in examples
+            for word, (_, label) in words_of(example.record) if label == name
+        ]  # fmt: skip
+        slow = pd.DataFrame(answers).sum()
+        for rival, column in (("rule", "with_head"), ("nearest", "among")):
+            assert counts[rival].visible_size(name)[direction, 0] == slow["counts"] > 10
+            right = counts[rival].by_article(counts[rival].right, name).sum(axis=0)
+            assert right[direction, 0].tolist() == [slow[column, 0], slow[column, 1]]
+            by_rival = counts[rival].by_article(counts[rival].rival_right, name).sum(axis=0)
+            assert by_rival[direction, 0] == slow[rival]
 
 
 @pytest.fixture
@@ -158,23 +164,22 @@ def few_words(monkeypatch):
     monkeypatch.setattr("helpers.metrics.tags_and_places.DEV_WORDS", 10)
 
 
-def with_maps(examples, maps_of):
-    return [replace(each, stored_attention=maps_of(each)[None].astype(np.float16))
-            for each in examples]  # fmt: skip
+def with_maps(examples, *, planted):
+    """Make all maps uniform; head 1-2 attends to parents if it is ``planted``."""
+    made = []
+    for example in examples:
+        n = len(example.record["words"])
+        maps = np.full((1, 2, n, n), 1 / n, np.float16)
+        for word, head in enumerate(example.record["heads"]):
+            if head and planted:
+                maps[0, 1, word] = np.eye(n)[head - 1]
+        made.append(replace(example, stored_attention=maps))
+    return made
 
 
 def test_addition_table_finds_a_planted_head(few_words):
-    def planted(example):
-        n = len(example.record["words"])
-        maps = np.full((2, n, n), 1 / n)
-        for word, head in enumerate(example.record["heads"]):
-            if head:
-                maps[1, word] = 0.01 / n
-                maps[1, word, head - 1] = 0.99
-        return maps
-
-    table = addition_table(judge_additions(with_maps(treebank(), planted), RULES))
-    rows = table.set_index("relation")
+    answers = count_additions(with_maps(treebank(), planted=True), RULES)
+    rows = addition_table(answers).set_index("relation")
     assert (rows.loc[["obj", "det"], "head"] == "1-2").all()
     assert rows.loc[MEAN, "added_low"] > 20
     assert rows.loc[MEAN, "with_head"] > 90
@@ -184,38 +189,20 @@ def test_addition_table_finds_a_planted_head(few_words):
 
 
 def test_addition_table_of_uniform_attention_is_zero(few_words):
-    def uniform(example):
-        n = len(example.record["words"])
-        return np.full((2, n, n), 1 / n)
-
-    rows = addition_table(judge_additions(with_maps(treebank(), uniform), RULES))
+    rows = addition_table(count_additions(with_maps(treebank(), planted=False), RULES))
     assert (rows["added"] == 0).all()
 
 
 def test_gain_table_of_random_maps_has_no_gain_on_dev(few_words):
     """The best of random heads is ahead on train, where it was chosen, and not on dev."""
-    answers = judge_additions(treebank(size=400), RULES)
-    row = (
-        gain_table(answers, answers.rule, answers.with_head, "rule", "added")
-        .set_index("relation")
-        .loc[MEAN]
-    )
+    counts = count_with_rule(treebank(size=400), RULES)
+    row = gain_table(counts, "rule", "added").set_index("relation").loc[MEAN]
     assert row["added_low"] < 0 or row["added"] < 2
 
 
 def test_class_heads_names_planted_heads_and_no_uniform_one(few_words):
     """Head 1-2 attends to the parent; head 1-1 is uniform, and finds no more than the rule."""
-
-    def planted(example):
-        n = len(example.record["words"])
-        maps = np.full((2, n, n), 1 / n)
-        for word, head in enumerate(example.record["heads"]):
-            if head:
-                maps[1, word] = 0
-                maps[1, word, head - 1] = 1
-        return maps
-
-    heads = class_heads(judge_additions(with_maps(treebank(), planted), RULES))
+    heads = class_heads(count_additions(with_maps(treebank(), planted=True), RULES))
     assert heads["head"].tolist() == [1, 2]
     assert heads["direction"][1] == DIRECTIONS[0] and heads["lead_low"][1] > 0
     assert heads["among"][1] == pytest.approx(heads["nearest"][1] + heads["lead"][1])
@@ -223,5 +210,5 @@ def test_class_heads_names_planted_heads_and_no_uniform_one(few_words):
 
 
 def test_class_heads_without_a_frequent_relation_are_empty():
-    heads = class_heads(judge_additions(treebank(size=8), RULES))
+    heads = class_heads(count_additions(treebank(size=8), RULES))
     assert len(heads) == 2 and heads["relation"].isna().all()

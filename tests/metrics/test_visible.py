@@ -6,8 +6,7 @@ from references import sees, sums_of
 
 from helpers.data.records import roles
 from helpers.data.visible import Visible
-from helpers.metrics.clustering import head_behaviours
-from helpers.metrics.head_distance import renormalise_over_words
+from helpers.metrics.clustering import renormalise_over_words
 from helpers.metrics.surface import (
     SECTION_3,
     article_table,
@@ -50,26 +49,6 @@ def uniform_example(visible, index=0, n=40, **record):
 def test_visible_keys_are_those_of_each_layer(visible):
     example = uniform_example(visible)
     np.testing.assert_array_equal(example.visible_keys, masks_by_hand(visible, 40))
-
-
-@pytest.mark.parametrize("visible", MODELS)
-def test_uniform_heads_are_at_every_uniform_baseline_and_broad(visible):
-    examples = [uniform_example(visible, index, n=30 + index) for index in range(4)]
-    table = head_table(sums_of(examples, BERT), SECTION_3)
-    for name in ("first", "cls", "sep"):
-        np.testing.assert_allclose(table[name] / table[f"uniform_{name}"], 1, rtol=1e-6)
-    np.testing.assert_allclose(table["entropy"] / table["uniform"], 1, rtol=5e-3)
-    assert set(head_behaviours(table)["behaviour"]) == {"broad"}
-
-
-@pytest.mark.parametrize("visible", MODELS)
-def test_uniform_entropy_is_the_mean_logarithm_of_what_is_seen(visible):
-    table = head_table(sums_of([uniform_example(visible)], BERT), ["uniform", "uniform_sep"])
-    for layer, rows in table.groupby("layer"):
-        counts = masks_by_hand(visible, 40)[layer - 1].sum(axis=-1)
-        np.testing.assert_allclose(rows["uniform"], np.log(counts).mean())
-        shares_of_sep = masks_by_hand(visible, 40)[layer - 1, :, -1] / counts
-        np.testing.assert_allclose(rows["uniform_sep"], shares_of_sep.mean())
 
 
 def test_what_a_mask_makes_impossible_is_empty():

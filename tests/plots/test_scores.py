@@ -23,9 +23,10 @@ def test_relation_heatmaps_frame_the_best_head_and_count_good_ones():
     for name, accuracy in {"All (9)": 75.0, "dobj (4)": 60.0, "prep (5)": 40.0}.items():
         maps[name, DIRECTIONS[0]] = np.full((3, 4), 10.0)
         maps[name, DIRECTIONS[0]][1, 2] = accuracy
-    figure = scores.relation_heatmaps(maps, model=LONG_NAME)
+    figure = scores.relation_heatmaps(maps, model=LONG_NAME, layer_numbers=[2, 4, 7])
     axes = figure.axes[0]
-    assert "2-3: 75%" in axes.get_title("left")
+    assert "4-3: 75%" in axes.get_title("left")
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["2", "4", "7"]
     (frame,) = axes.patches
     assert frame.get_xy() == (2.5, 1.5)
     assert "1 of 2" in title_of(figure)

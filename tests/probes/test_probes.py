@@ -15,14 +15,26 @@ from helpers.metrics import rows_of_model
 from helpers.metrics.reference import UAS_WITHOUT_PUNCTUATION, UUAS
 from helpers.metrics.statistics import Estimate, weighted_ratios, with_seed_noise
 from helpers.probes import table3, training
-from helpers.probes.bilinear import BilinearProbe
 from helpers.probes.data import Parse, ProbeData, attention_block, control_heads, prepare
-from helpers.probes.distances import DistancesWords, distance_features
-from helpers.probes.linear import Attn
-from helpers.probes.scores import CONTROL_TASK, UAS, UNDIRECTED, Counts, attachment
-from helpers.probes.structural import StructuralProbe, spanning_tree
+from helpers.probes.modules import (
+    Attn,
+    BilinearProbe,
+    DistancesWords,
+    StructuralProbe,
+    distance_features,
+    spanning_tree,
+)
 from helpers.probes.table3 import ATTN, ATTN_GLOVE, BILINEAR, COMPARISONS, STRUCTURAL
-from helpers.probes.training import predict_heads, seeded, train
+from helpers.probes.training import (
+    CONTROL_TASK,
+    UAS,
+    UNDIRECTED,
+    Counts,
+    attachment,
+    predict_heads,
+    seeded,
+    train,
+)
 from helpers.store.store import Example
 
 LAYERS = 2
@@ -318,14 +330,6 @@ def test_predicted_heads_are_in_the_order_of_the_indices(model):
 
 
 # Training
-
-
-def test_loss_of_three_words_by_hand(hand_made):
-    model = randomised(Attn(hand_made))
-    batch = batch_of(hand_made, 2)  # the heads are 2, 3 and ROOT
-    scores = model(batch)[0].detach().double().numpy()
-    expected = np.log(np.exp(scores).sum(axis=1)) - scores[[0, 1, 2], [2, 3, 0]]
-    assert model.loss(batch).item() == pytest.approx(expected.mean(), rel=1e-5)
 
 
 def test_training_depends_on_the_seed_and_on_nothing_else(monkeypatch):

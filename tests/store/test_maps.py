@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from helpers.errors import InputError
-from helpers.metrics import head_distance, surface
+from helpers.metrics import clustering, surface
+from helpers.metrics.dependency_heads import relation_tables
 from helpers.metrics.head_counts import count_heads
 from helpers.metrics.reference import ALL
-from helpers.metrics.relation_tables import relation_tables
 from helpers.store.maps import open_maps
 from helpers.viewer.view import view
 
@@ -42,8 +42,8 @@ def test_patches_of_a_vision_transformer_run_through_sections_3_and_6():
     to_cls = np.mean([m[..., 0].mean(axis=-1) for m in maps], axis=0)
     np.testing.assert_allclose(shares["cls"], to_cls.ravel(), atol=1e-3)
     assert shares["previous"].between(0, 1).all()
-    distances, _ = head_distance.distances(store)
-    by_hand = np.mean([head_distance.head_distances(m) for m in maps], axis=0)
+    distances, _ = clustering.distances(store)
+    by_hand = np.mean([clustering.head_distances(m) for m in maps], axis=0)
     np.testing.assert_allclose(distances, by_hand, rtol=0.01, atol=0.01)
     (page,) = view(store, 2, layer=3, head=1).data()["pages"]
     assert page["tokens"] == PATCHES
@@ -69,12 +69,12 @@ def test_cross_attention_has_the_measures_that_need_no_square(tmp_path):
     assert np.isnan(sums.mean("previous")).all()
     with pytest.raises(InputError, match="no syntactic heads and no pairs"):
         count_heads(store)
-    distances, word_distances = head_distance.distances(store)
+    distances, word_distances = clustering.distances(store)
     assert distances.shape == (6, 6)
     without_special = []
     for index in (0, 8):  # one example in eight
         words = maps[index][..., 1:5]
-        without_special.append(head_distance.head_distances(words / words.sum(-1, keepdims=True)))
+        without_special.append(clustering.head_distances(words / words.sum(-1, keepdims=True)))
     np.testing.assert_allclose(word_distances, np.mean(without_special, axis=0), atol=0.01)
 
 

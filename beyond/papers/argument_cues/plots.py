@@ -17,8 +17,7 @@ from beyond.papers.argument_cues.cues import (
 )
 from beyond.papers.argument_cues.partial_inputs import ORIGINAL
 from helpers.plots import style
-from helpers.plots.labels import label_points
-from helpers.plots.style import ACCENT, INK, canvas, legend_below, panel_grid, theme
+from helpers.plots.style import ACCENT, INK, canvas, label_points, legend_below, panel_grid, theme
 
 N_LABELLED = 4  # cues that are named, those of the largest gain
 # Neither the colour nor the marker of the paper's values; the last is that of random weights.

@@ -42,8 +42,7 @@ from beyond.papers.sinks import CODE
 from beyond.papers.sinks.lenses import evenly_spaced_records, list_articles, with_ratio
 from helpers.cache import cached
 from helpers.data.records import Record
-from helpers.metrics import by_model
-from helpers.metrics.models import TRAINED
+from helpers.metrics import TRAINED, by_model
 from helpers.metrics.statistics import cluster_sums
 from helpers.model.forward import model_inputs, padded
 from helpers.model.loading import Model

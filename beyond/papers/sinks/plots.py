@@ -37,8 +37,7 @@ from beyond.papers.sinks.causes import (
 )
 from beyond.papers.sinks.edges import ANGLE
 from beyond.papers.sinks.lenses import ALL_LAYERS
-from helpers.metrics import rows_of_model
-from helpers.metrics.models import TRAINED
+from helpers.metrics import TRAINED, rows_of_model
 from helpers.plots import style
 from helpers.plots.style import (
     Style,

@@ -6,7 +6,7 @@ from made_up_runs import heads, run_like_the_paper
 from plot_checks import BERT
 
 from beyond.pages.answers import answers
-from helpers.metrics.models import by_model
+from helpers.metrics import by_model
 
 
 def assert_in(sentence, *parts):

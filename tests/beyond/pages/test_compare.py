@@ -11,7 +11,7 @@ from made_up_runs import tables_with_heads, write_run
 from beyond.pages import compare
 from beyond.pages.run_folder import Run, open_run
 from helpers.errors import InputError
-from helpers.metrics.models import by_model
+from helpers.metrics import by_model
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from beyond.papers.dark_secrets import plots
 from beyond.papers.dark_secrets.maps import darkest_weights, shaded
 from beyond.papers.dark_secrets.patterns import CLASSES, TEXT
 from beyond.papers.sixteen_heads.plots import fig10_importance, fig11_pruning
-from helpers.metrics.models import rows_of_model
+from helpers.metrics import rows_of_model
 from helpers.results import read_tables
 
 
