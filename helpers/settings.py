@@ -55,7 +55,7 @@ class Settings:
     )
     text: str = _setting("", "text file, or folder of .txt and .md (default: bundled sample)")
     treebank: str = _setting(
-        "", "corpus name, file, folder or TRAIN,DEV (default: automatic parses of the text)"
+        "", "corpus name, file, folder or TRAIN,DEV (default: parses of the text)"
     )
     pairs: str = _setting(
         "", "file of labelled pairs of words, for section 4.2 in place of trees (00, 01, 04)"
