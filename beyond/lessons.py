@@ -1,4 +1,4 @@
-"""What lessons need besides the package: scores of a model, one changed weight, drawn trees.
+"""Functions of lessons: the scores of a model, one changed weight, drawn trees.
 
 Functions that run a model import torch when they are called: a lesson whose results are all in the
 cache does without.
@@ -55,16 +55,16 @@ def softmax_scores(encoder: Model, inputs: Inputs) -> list[np.ndarray]:
     from helpers.model.forward import forward
     from helpers.model.sites import PatchSoftmax
 
-    kept: dict[int, np.ndarray] = {}
+    layer_scores: dict[int, np.ndarray] = {}
 
     def keep(layer: int, scores: Tensor, softmax: Callable) -> Tensor:
-        kept[layer] = scores[0].float().numpy(force=True)
+        layer_scores[layer] = scores[0].float().numpy(force=True)
         return softmax(scores)
 
     with PatchSoftmax(encoder.model, keep):
         maps, _ = forward(encoder, [inputs])
     layers = range(len(maps))
-    return [kept.get(layer, maps[layer][0].log().numpy(force=True)) for layer in layers]
+    return [layer_scores.get(layer, maps[layer][0].log().numpy(force=True)) for layer in layers]
 
 
 def loss_with_change(

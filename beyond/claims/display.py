@@ -32,7 +32,8 @@ def claims_in_words(table: pd.DataFrame) -> pd.DataFrame:
         scale, unit = _scale_and_unit(row["unit"])
         number = _with_unit(scale * row["value"], unit)
         if row["value_low"] < row["value_high"]:  # an exact number has no interval
-            low, high = scale * row["value_low"], scale * row["value_high"]
+            low = scale * row["value_low"]
+            high = scale * row["value_high"]
             number += f" ({low:.3g} to {high:.3g})"
         larger = row.get("larger_than_in_controls")
         answer = f"larger than in controls: {larger}" if isinstance(larger, str) else ""
