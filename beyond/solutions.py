@@ -142,7 +142,7 @@ def nearest_heads(distances: np.ndarray) -> np.ndarray:
     nearest = []
     for head, row in enumerate(distances):
         candidates = [index for index in range(len(row)) if index != head]
-        nearest.append(min(candidates, key=row.__getitem__))
+        nearest.append(min(candidates, key=row.__getitem__, default=head))
     return np.array(nearest)
 
 
