@@ -72,9 +72,8 @@ def uniform_share(visible: np.ndarray, is_key: np.ndarray) -> float:
     return sum(shares) / len(shares)
 
 
-def slope(function: Callable[[float], float], x: float) -> float:
+def slope(function: Callable[[float], float], x: float, step: float) -> float:
     """Compute the derivative of a function of one number by a finite difference."""
-    step = 1e-4
     return (function(x + step) - function(x - step)) / (2 * step)
 
 
@@ -92,12 +91,6 @@ def count_broad(entropies: np.ndarray, uniform: float, cut_off: float) -> np.nda
 
 
 # 04: a head as a classifier
-
-
-def accuracy(picks: np.ndarray, parents: np.ndarray) -> float:
-    """Compute the percentage of the picks that are the parent."""
-    right = [pick == parent for pick, parent in zip(picks, parents, strict=True)]
-    return 100 * sum(right) / len(right)
 
 
 def best_offset(words: np.ndarray, parents: np.ndarray) -> int:
@@ -149,7 +142,7 @@ def nearest_heads(distances: np.ndarray) -> np.ndarray:
     nearest = []
     for head, row in enumerate(distances):
         candidates = [index for index in range(len(row)) if index != head]
-        nearest.append(min(candidates, key=row.__getitem__))
+        nearest.append(min(candidates, key=row.__getitem__, default=head))
     return np.array(nearest)
 
 
@@ -264,28 +257,168 @@ def without_group_means(values: np.ndarray) -> np.ndarray:
     return centred - centred.mean(axis=1, keepdims=True)
 
 
+def _members(word_of_token: np.ndarray) -> np.ndarray:
+    """Mark the tokens of each word: [token, word], 0 or 1."""
+    return np.eye(max(word_of_token) + 1)[word_of_token]
+
+
 # Known wrong functions of an exercise, and what to tell a student who answers as they do.
 Hints = dict[Callable[..., Any], str]
 HINTS: dict[str, Hints] = {
     "softmax_row": {
         lambda query, keys: softmax_row(query * (len(query) / len(keys)) ** 0.5, keys): (
             "you divide by the root of the number of keys; it is the width of the query."
-        )
+        ),
+        lambda query, keys: softmax_row(query * len(query) ** 0.5, keys): (
+            "divide the scores by the root of the width first."
+        ),
+        lambda query, keys: np.exp(keys @ query / len(query) ** 0.5): (
+            "a row sums to one: divide by the sum of the exponentials."
+        ),
+    },
+    "words_from_tokens": {
+        lambda token_map, word_of_token: (
+            _members(word_of_token).T @ token_map @ _members(word_of_token)
+        ): "attention from a word is the mean over its tokens; you add them up.",
+        lambda token_map, word_of_token: words_from_tokens(
+            token_map / _members(word_of_token).sum(axis=0)[word_of_token], word_of_token
+        ): "attention to a word is the sum over its tokens; you take the mean.",
+    },
+    "map_bytes": {
+        lambda layers, heads, lengths: 2 * layers * heads * sum(lengths): (
+            "a map has a weight for each pair of tokens, not for each token."
+        ),
+        lambda layers, heads, lengths: 2 * layers * heads * sum(lengths) ** 2: (
+            "each example has maps of its own: square its length before you add up."
+        ),
+        lambda layers, heads, lengths: map_bytes(layers, heads, lengths) // 2: (
+            "a weight takes two bytes."
+        ),
     },
     "relative_position": {
         lambda maps: np.diagonal(maps, -1, -2, -1).mean(axis=-1): (
             "you divide by n - 1; the first row counts, too."
-        )
+        ),
+        lambda maps: np.trace(maps, 1, -2, -1) / maps.shape[-1]: (
+            "this is the next token: rows look, and columns are looked at."
+        ),
+    },
+    "two_back": {
+        lambda maps: np.diagonal(maps, -2, -2, -1).mean(axis=-1): (
+            "you divide by n - 2; the first two rows count, too."
+        ),
+        lambda maps: np.trace(maps, 2, -2, -1) / maps.shape[-1]: (
+            "this is the token two ahead: rows look, and columns are looked at."
+        ),
     },
     "previous_without": {
         lambda maps, left_out: maps[..., ~left_out, np.flatnonzero(~left_out) - 1].mean(axis=-1): (
             "the index -1 is the last token; the first one has no previous token."
-        )
+        ),
+        lambda maps, left_out: previous_without(maps, left_out) * np.mean(~left_out): (
+            "divide by the number of rows that are left."
+        ),
+        lambda maps, left_out: np.trace(maps * ~left_out, -1, -2, -1) / len(left_out): (
+            "leave out rows, not columns: the tokens that look."
+        ),
+    },
+    "share_of_keys": {
+        lambda attention, is_key: attention[..., is_key].mean(axis=(-2, -1)): (
+            "add up the weights of the marked keys of a row; you take their mean."
+        ),
+        lambda attention, is_key: attention[..., is_key, :].mean(axis=(-2, -1)): (
+            "you read the rows of the marked tokens; what they get is in their columns."
+        ),
+    },
+    "uniform_share": {
+        lambda visible, is_key: np.mean(is_key): (
+            "a query that sees fewer keys gives more to each of them."
+        ),
+        lambda visible, is_key: (visible & is_key).sum() / visible.sum(): (
+            "compute the share of each row first, then the mean of the rows."
+        ),
+    },
+    "slope": {
+        lambda function, x, step: (function(x + step) - function(x)) / step: (
+            "take a step in both directions; one alone is less exact."
+        ),
+        lambda function, x, step: 2 * slope(function, x, step): (
+            "the two points are two steps apart."
+        ),
+    },
+    "entropy_of_row": {
+        lambda weights: entropy_of_row(weights) / np.log(2): (
+            "this is in bits; nats have the natural logarithm."
+        ),
+        lambda weights: -entropy_of_row(weights): (
+            "the logarithm of a weight is negative; put a minus before the sum."
+        ),
+    },
+    "count_broad": {
+        lambda entropies, uniform, cut_off: (entropies > cut_off * uniform).sum(axis=1): (
+            "a head at the cut-off itself is broad: at least."
+        ),
+        lambda entropies, uniform, cut_off: (entropies >= cut_off * uniform).sum(axis=0): (
+            "you count over the layers; rows are layers."
+        ),
+        lambda entropies, uniform, cut_off: (entropies >= cut_off).sum(axis=1): (
+            "the cut-off is a share of the uniform entropy."
+        ),
+    },
+    "picked_words": {
+        lambda attention: attention.argmax(axis=1): "a word may not pick itself.",
+        lambda attention: (attention - 2 * np.eye(len(attention))).argmax(axis=0): (
+            "you read columns: the word that attends most to this one."
+        ),
     },
     "best_offset": {
         lambda words, parents: parents[0] - words[0]: (
             "this is the distance of the first word, not the most frequent one."
-        )
+        ),
+        lambda words, parents: best_offset(parents, words): (
+            "count from the word to its parent: a parent on the left is negative."
+        ),
+    },
+    "word_losses": {
+        lambda scores, parents: -word_losses(scores, parents): (
+            "the logarithm of a probability is negative; the loss is minus it."
+        ),
+        lambda scores, parents: (
+            np.log(np.exp(scores).sum(axis=0))[parents] - scores[np.arange(len(parents)), parents]
+        ): ("the candidates of a word are in its row; you add up a column."),
+        lambda scores, parents: word_losses(scores, scores.argmax(axis=1)): (
+            "this is the loss of the most probable candidate, not of the parent."
+        ),
+    },
+    "right_branching": {
+        lambda n_words: np.arange(2, n_words + 2): (
+            "the last word has no next word; it is the root, and its parent is 0."
+        ),
+        lambda n_words: np.array([*range(1, n_words), 0]): (
+            "words count from 1, so you give each word itself."
+        ),
+    },
+    "is_tree": {
+        lambda heads: list(heads).count(0) == 1: "a cycle is no tree, even beside one root.",
+        lambda heads: is_tree(heads) or list(heads).count(0) > 1: "a tree has one root.",
+    },
+    "js_divergence": {
+        lambda p, q: 2 * js_divergence(p, q): "the two sums have the weight one half each.",
+        lambda p, q: js_divergence(p, q) / np.log(2): (
+            "this is in bits; nats have the natural logarithm."
+        ),
+    },
+    "head_distance": {
+        lambda a, b: head_distance(a, b) / len(a): "add the rows up; you take their mean.",
+        lambda a, b: np.abs(a - b).sum() / 2: (
+            "this is half the absolute difference; the divergence has logarithms."
+        ),
+    },
+    "nearest_heads": {
+        lambda distances: distances.argmin(axis=1): (
+            "each head is nearest to itself; leave it out."
+        ),
+        lambda distances: distances.argmax(axis=1): "this is the farthest head.",
     },
     "coverage": {
         lambda first, second, cue: (

@@ -1,8 +1,12 @@
-"""The check of an exercise: a student's function beside a reference, on small cases."""
+"""The check of an exercise: a student's function beside a reference, on small cases.
+
+The next cell of a notebook calls the function by `use`, and so runs before it is written.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from typing import Any
 
@@ -52,6 +56,25 @@ def check(
                     print(f"Hint: {hint}")
             return
     print(f"Right in all {len(cases)} cases.")
+
+
+def use(student_function: Callable[..., Any], reference: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a function that answers as a student's, or as the reference while that is a stub.
+
+    Parameters
+    ----------
+    student_function, reference : callable
+        As in `check`.
+    """
+
+    def answer(*arguments: Any) -> Any:
+        with suppress(NotImplementedError):
+            result = student_function(*arguments)
+            if result is not None and result is not ...:
+                return result
+        return reference(*arguments)
+
+    return answer
 
 
 def _difference(expected: Any, answer: Any) -> str:

@@ -54,7 +54,7 @@ class Settings:
     random_init: int | None = _setting(None, "a seed: re-initialise all weights but the embeddings")
     text: str = _setting("", "text file, or folder of .txt and .md (default: bundled sample)")
     treebank: str = _setting(
-        "", "corpus name, file, folder or TRAIN,DEV (default: automatic parses of the text)"
+        "", "corpus name, file, folder or TRAIN,DEV (default: parses of the text)"
     )
     pairs: str = _setting("", "file of labelled pairs of words, for 4.2 in place of trees")
     parser: str = _setting("", "spaCy pipeline for automatic parses (default: English, bundled)")

@@ -1,10 +1,11 @@
 """Fill in the minutes that reading a notebook takes: in the notebooks and on pages of the book.
 
-Words / 150, lines of code / 6, two minutes a figure and five an exercise.  Solutions and the cell
-of settings are left out.  The page for teachers also gets what a student can do after each
+Words / 150, lines of code / 6, two minutes a figure, one a table and five an exercise.  Solutions
+and folded cells are left out.  The page for teachers also gets what a student can do after each
 notebook, and plans, each with the sum of its minutes.
 """
 
+import ast
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,9 +18,12 @@ TEACHERS = ROOT / "book" / "teachers.md"
 WORDS_PER_MINUTE = 150
 LINES_PER_MINUTE = 6
 MINUTES_PER_FIGURE = 2
+MINUTES_PER_TABLE = 1
 MINUTES_PER_EXERCISE = 5
 SOLUTION = re.compile(r"<details>.*?</details>", re.DOTALL)
-FIGURE = re.compile(r"save_figure\(|plt\.subplots\(")
+FIGURE = re.compile(r"save_figure\(|plt\.subplots\(|draw_arcs\(")
+SHOWN_TABLE = re.compile(r"^\s*display\((?!figure|picture)", re.MULTILINE)
+NO_TABLE = re.compile(r"print\(|check\(|view\(|verdict_list\(|draw_arcs\(|(axes|plt|study)\.")
 EXERCISE = re.compile(r"^check\(", re.MULTILINE)
 OBJECTIVES = re.compile(r"After this notebook, you can\n\n((?:- .*\n(?:  .*\n)*)+)")
 # The notebooks of each plan, and the minutes that a class has.
@@ -37,12 +41,21 @@ def reading_minutes(notebook: nbformat.NotebookNode) -> int:
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             minutes += len(SOLUTION.sub("", cell.source).split()) / WORDS_PER_MINUTE
-        elif "parameters" not in cell.metadata.get("tags", []):
+        elif not cell.metadata.get("jupyter", {}).get("source_hidden"):
             lines = [line for line in cell.source.splitlines() if line.strip()]
             minutes += len(lines) / LINES_PER_MINUTE
             minutes += MINUTES_PER_FIGURE * len(FIGURE.findall(cell.source))
+            minutes += MINUTES_PER_TABLE * count_tables(cell.source)
             minutes += MINUTES_PER_EXERCISE * len(EXERCISE.findall(cell.source))
     return 5 * round(minutes / 5)
+
+
+def count_tables(source: str) -> int:
+    """Count the tables that a cell shows: those of `display`, and a value at the end."""
+    last = ast.parse(source).body[-1]
+    ends_in_value = isinstance(last, ast.Expr) and not NO_TABLE.match(ast.unparse(last))
+    ends_in_table = ends_in_value and not ast.unparse(last).startswith("display(")
+    return len(SHOWN_TABLE.findall(source)) + ends_in_table
 
 
 def with_minutes(page: str, minutes: Mapping[str, int]) -> str:

@@ -40,7 +40,7 @@ def book():
 @pytest.mark.default_model
 def test_settings_are_folded_and_solutions_hidden(book):
     page = (book / "notebooks" / "04_individual_heads.html").read_text()
-    assert page.count("<summary>Solution</summary>") == 3
+    assert page.count("<summary>Solution</summary>") == 2
     assert "tag_hide-input" in page
     assert "Before you start" in page
 
@@ -109,8 +109,7 @@ def test_notebooks_for_students_have_the_stubs_and_no_solutions():
         checks = [cell.source for cell in notebook.cells if "\ncheck(" in cell.source]
         removed = student.without_solutions(notebook)
         text = nbformat.writes(notebook)
-        assert removed >= 3
         assert "<summary>Solution" not in text and "<summary>Answer" not in text
-        assert len(checks) == 3
+        assert removed >= len(checks) >= 2
         assert [cell.source for cell in notebook.cells if "\ncheck(" in cell.source] == checks
         nbformat.validate(notebook)

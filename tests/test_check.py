@@ -13,12 +13,11 @@ import torch
 from scipy.spatial.distance import jensenshannon
 
 from beyond import solutions
-from helpers.check import check
+from helpers.check import check, use
 from helpers.metrics.clustering import head_distances
 from helpers.model.forward import to_words
 
 NOTEBOOKS = sorted(Path(__file__).parent.with_name("notebooks").glob("*.ipynb"))
-EXERCISE = re.compile(r"^check\(\w+, .*$", re.MULTILINE)
 SOLUTION = re.compile(r"<summary>Solution</summary>\n\n```python\n(.*?)\n```", re.DOTALL)
 CONSTANT = 12345.678
 
@@ -81,28 +80,54 @@ def exercises(path):
         (stub, (reference, cases, hints))
     )
     for cell, following in pairwise(cells):
-        call = EXERCISE.search(cell.source) if cell.cell_type == "code" else None
-        if call:
-            exec(cell.source[: call.end()], names)
+        if cell.cell_type == "code" and "\ncheck(" in cell.source:
+            nodes = ast.parse(cell.source).body
+            is_call = [ast.unparse(node).startswith("check(") for node in nodes]
+            statements = nodes[: is_call.index(True) + 1]
+            exec(compile(ast.Module(statements, []), path.name, "exec"), names)
             exec(SOLUTION.search(following.source)[1], solved)
             stub, arguments = calls[-1]
             yield stub, solved[stub.__name__], arguments
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_exercises_take_their_solution_and_no_stub_constant_or_known_mistake(path, capsys):
-    solved = list(exercises(path))
-    assert len(solved) == 3
-    for stub, solution, arguments in solved:
-        reference, cases, hints = arguments
-        assert printed(capsys, solution, *arguments).startswith("Right"), stub.__name__
-        assert printed(capsys, stub, *arguments).startswith("Not written yet")
-        assert printed(capsys, lambda *_: CONSTANT, *arguments).startswith("Not yet")
-        first_case = cases[0] if isinstance(cases[0], tuple) else (cases[0],)
-        answer = reference(*deepcopy(first_case))  # which is wrong in another case
-        assert printed(capsys, lambda *_, answer=answer: answer, *arguments).startswith("Not yet")
-        for wrong_function, hint in (hints or {}).items():
-            assert printed(capsys, wrong_function, *arguments).endswith(f"{hint}\n")
+EXERCISES = [
+    pytest.param(*exercise, id=f"{path.stem}-{exercise[0].__name__}")
+    for path in NOTEBOOKS
+    for exercise in exercises(path)
+]
+WITH_HINTS = [exercise for exercise in EXERCISES if exercise.id[:2] < "07"]
+
+
+@pytest.mark.parametrize(("stub", "solution", "arguments"), EXERCISES)
+def test_an_exercise_takes_its_solution_and_no_stub_and_no_constant(
+    stub, solution, arguments, capsys
+):
+    reference, cases, _ = arguments
+    assert printed(capsys, solution, *arguments).startswith("Right")
+    assert printed(capsys, stub, *arguments).startswith("Not written yet")
+    assert printed(capsys, lambda *_: CONSTANT, *arguments).startswith("Not yet")
+    first_case = cases[0] if isinstance(cases[0], tuple) else (cases[0],)
+    answer = reference(*deepcopy(first_case))  # which is wrong in another case
+    assert printed(capsys, lambda *_: answer, *arguments).startswith("Not yet")
+
+
+@pytest.mark.parametrize(("stub", "solution", "arguments"), EXERCISES)
+def test_an_exercise_catches_known_wrong_functions_and_gives_their_hints(
+    stub, solution, arguments, capsys
+):
+    for wrong_function, hint in (arguments[-1] or {}).items():
+        assert f"Hint: {hint}\n" in printed(capsys, wrong_function, *arguments)
+
+
+@pytest.mark.parametrize(("stub", "solution", "arguments"), WITH_HINTS)
+def test_an_exercise_has_two_known_wrong_functions_or_more(stub, solution, arguments):
+    assert len(arguments[-1]) >= 2
+
+
+def test_use_takes_the_reference_while_a_function_is_a_stub():
+    assert use(lambda x: ..., double)(3) == use(lambda x: None, double)(3) == 6
+    assert use(lambda x: raise_error(NotImplementedError), double)(3) == 6
+    assert use(square, double)(3) == 9
 
 
 def test_solutions_agree_with_the_package_and_with_libraries():

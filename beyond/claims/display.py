@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
+from IPython.display import Markdown
 
 VERDICTS = ("not supported", "inconclusive", "supported", "not measured")  # the news first
-NUMBERS = ("value", "value_low", "value_high", "paper_value")  # of a claim
 LEAST_SHOWN = 0.0005  # a smaller number is shown as 0
 # What stands behind a number, where it is not its unit.
 UNIT_WORDS = {"": "", "correlation": "", "similarity": "", "ratio": " times"}
@@ -27,17 +29,52 @@ def claims_in_words(table: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     for row in table.fillna({"unit": "", "reason": ""}).to_dict("records"):
-        scale = 100 if row["unit"].startswith("share") else 1
-        unit = "%" if scale == 100 else UNIT_WORDS.get(row["unit"], f" {row['unit']}")
-        numbers = {name: scale * row[name] for name in NUMBERS}
-        number = _with_unit(numbers["value"], unit)
-        if numbers["value_low"] < numbers["value_high"]:  # an exact number has no interval
-            number += f" ({numbers['value_low']:.3g} to {numbers['value_high']:.3g})"
+        scale, unit = _scale_and_unit(row["unit"])
+        number = _with_unit(scale * row["value"], unit)
+        if row["value_low"] < row["value_high"]:  # an exact number has no interval
+            low = scale * row["value_low"]
+            high = scale * row["value_high"]
+            number += f" ({low:.3g} to {high:.3g})"
         larger = row.get("larger_than_in_controls")
         answer = f"larger than in controls: {larger}" if isinstance(larger, str) else ""
-        paper = _with_unit(numbers["paper_value"], unit)
+        paper = _with_unit(scale * row["paper_value"], unit)
         rows.append((row["claim"], paper, number, row["verdict"], row["reason"] or answer))
     return pd.DataFrame(rows, columns=["claim", "paper", "this model", "verdict", "note"])
+
+
+def verdict_list(table: pd.DataFrame, ids: Sequence[str]) -> Markdown:
+    """Write a few claims as a list: each with its verdict, its number and what it was held against.
+
+    Parameters
+    ----------
+    table : DataFrame
+        As for `claims_in_words`.
+    ids : sequence of str
+        The claims to show; those that this run has no number for are left out.
+
+    Returns
+    -------
+    Markdown
+        One line for each claim.
+    """
+    is_shown = table["id"].isin(ids) & (table["verdict"] != "not measured")
+    claims = table[is_shown].fillna({"unit": ""})
+    lines = []
+    numbers = claims_in_words(claims)["this model"]
+    for row, number in zip(claims.to_dict("records"), numbers, strict=True):
+        scale, unit = _scale_and_unit(row["unit"])
+        words = [number, f"the threshold is {_with_unit(scale * row['threshold'], unit)}"]
+        if pd.notna(row["control"]):
+            words.append(f"random weights: {_with_unit(scale * row['control'], unit)}")
+        lines.append(f"- {row['claim']}: **{row['verdict']}**. {'; '.join(words)}.")
+    return Markdown("\n".join(lines))
+
+
+def _scale_and_unit(unit: str) -> tuple[int, str]:
+    """Say by how much a number is multiplied to be shown, and what stands behind it."""
+    if unit.startswith("share"):
+        return 100, "%"
+    return 1, UNIT_WORDS.get(unit, f" {unit}")
 
 
 def _with_unit(number: float, unit: str) -> str:

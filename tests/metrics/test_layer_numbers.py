@@ -78,7 +78,7 @@ def test_section_6_compares_layers_that_attend_one_after_the_other():
 
 def test_heat_maps_have_the_numbers_of_the_layers():
     accuracies = {("nsubj", heads.DIRECTIONS[0]): 100 * np.eye(3, 4)[[1, 0, 2]]}
-    figure = scores.relation_heatmaps(accuracies, model="hybrid", numbers=NUMBERS)
+    figure = scores.relation_heatmaps(accuracies, model="hybrid", layer_numbers=NUMBERS)
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["2", "4", "7"]
     assert "2-2: 100%" in figure.axes[0].get_title("left")
 

@@ -1,0 +1,59 @@
+"""Functions of lessons, and the diagram that grows."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+
+from beyond import diagram
+from beyond.lessons import draw_arcs, loss_with_change, softmax_scores
+from helpers.data.links import read_links
+from helpers.model.forward import forward, model_inputs
+from helpers.model.gradients import training_losses
+from helpers.model.loading import load_model
+from helpers.plots.style import INK, WRONG
+
+RECORD = {"words": ["cats", "sleep", "well"], "heads": [2, 0, 2], "relations": ["s", "root", "a"]}
+
+
+@pytest.mark.parametrize("number", diagram.NOTEBOOKS)
+def test_draw_lights_the_parts_of_a_notebook(number):
+    diagram.draw(number)
+    colors = {panel.get_title(): panel.title.get_color() for panel in plt.gcf().axes}
+    lit = {part for part, color in colors.items() if color == diagram.RIGHT}
+    assert lit == set(diagram.NOTEBOOKS[number][0])
+    plt.close("all")
+
+
+def test_draw_arcs_draws_errors_in_orange():
+    links = read_links(RECORD)
+    draw_arcs(RECORD["words"], links, np.array([2, -1, 1]))
+    (axes,) = plt.gcf().axes
+    colors = [line.get_color() for line in axes.lines]
+    assert (colors.count(INK), colors.count(WRONG)) == (3, 1)  # two above; the root has none
+    assert [text.get_text() for text in axes.texts].count("ROOT") == 2
+    draw_arcs(RECORD["words"], links)
+    assert "root" in [text.get_text() for text in plt.gcf().axes[0].texts]
+    plt.close("all")
+
+
+@pytest.fixture
+def encoder(tiny_folder):
+    return load_model(str(tiny_folder("bert")), device="cpu")
+
+
+def test_softmax_scores_give_the_maps(encoder):
+    inputs = model_inputs(encoder, {"tokens": ["[CLS]", "cat", "sat", "[SEP]"], "second": 4})
+    maps, _ = forward(encoder, [inputs])
+    for scores, weights in zip(softmax_scores(encoder, inputs), maps, strict=True):
+        torch.testing.assert_close(torch.tensor(scores).softmax(dim=-1), weights[0])
+
+
+def test_loss_with_change_has_the_slope_of_the_gradient(encoder):
+    records = [{"tokens": ["[CLS]", "cat", "sat", "[SEP]", "cat", "[SEP]"], "second": 4}] * 2
+    losses, _, maps = training_losses(encoder, records, np.random.default_rng(1))
+    (gradient,) = torch.autograd.grad(losses.sum(), maps[1])
+    compute_loss = loss_with_change(encoder, records, 1, (1, 0, 2, 1))
+    assert compute_loss(0.0) == pytest.approx(losses.sum().item())
+    slope = (compute_loss(0.05) - compute_loss(-0.05)) / 0.1
+    assert slope == pytest.approx(gradient[0, 0, 2, 1].item(), rel=0.05, abs=1e-3)
