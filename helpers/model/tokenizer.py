@@ -7,6 +7,7 @@ Python only, has a token for each amino acid and is built again as a fast one.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import transformers
@@ -14,8 +15,11 @@ from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
 
+from helpers.errors import one_line
 from helpers.files import read_json
 
+UNDECODED = "\ufffd"  # in place of bytes that are no whole character
+MAX_CHARACTER_TOKENS = 8  # two characters, whose bytes may share a token
 VOCABULARIES = ("tokenizer.json", "vocab.*", "*.model", "*.spm")
 
 
@@ -58,6 +62,46 @@ def read_tokenizer(folder: Path, model_type: str) -> PreTrainedTokenizerFast:
     tokenizer.backend_tokenizer.no_truncation()
     tokenizer.backend_tokenizer.no_padding()
     return tokenizer
+
+
+def readable_tokens(tokenizer: PreTrainedTokenizerFast, ids: Sequence[int]) -> list[str]:
+    """Write tokens for people: bytes as the characters that they stand for.
+
+    Byte-level vocabularies write each byte as a letter of its own (``Ġcafé`` for " café"), and
+    others have tokens of one byte (``<0xE6>``) for rare characters.  All other tokens stay as the
+    vocabulary has them.  Do not use these names to compare tokens, because several tokens can have
+    one.
+
+    Parameters
+    ----------
+    tokenizer : PreTrainedTokenizerFast
+        The tokenizer of a model.
+    ids : sequence of int
+        The tokens of a text, in order.
+
+    Returns
+    -------
+    list of str
+        A token that begins a word begins with a space.  Tokens that are parts of a character have
+        this character and their number, as in ``我 1/3``; those of a character that is cut are
+        ``\ufffd``.
+    """
+    tokens = tokenizer.convert_ids_to_tokens(list(ids))
+    decoder = tokenizer.backend_tokenizer.decoder
+    is_byte_level = b"ByteLevel" in decoder.__getstate__() if decoder else False
+    readable: list[str] = []
+    while len(readable) < len(tokens):
+        rest = tokens[len(readable) :][:MAX_CHARACTER_TOKENS]
+        if not (is_byte_level or re.fullmatch("<0x[0-9A-F]{2}>", rest[0])):
+            readable.append(rest[0])
+            continue
+        # The shortest run of tokens whose bytes are whole characters.
+        texts = [decoder.decode(rest[:size]) for size in range(1, len(rest) + 1)]
+        size = next((i for i, text in enumerate(texts, 1) if UNDECODED not in text), 1)
+        text = one_line(texts[size - 1])
+        parts = [f"{text} {part}/{size}" for part in range(1, size + 1)]
+        readable += parts if size > 1 else [text]
+    return readable
 
 
 def esm_tokenizer(python_tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
