@@ -19,7 +19,7 @@ from jaxtyping import Bool
 
 from helpers.files import json_digest
 
-WORD_MARKS = "Ġ▁"  # how byte-level and SentencePiece vocabularies write a leading space
+WORD_MARKS = "Ġ▁ "  # how byte-level and SentencePiece vocabularies write a leading space, and it
 SPECIAL_ROLES = ("cls", "sep", "first")
 KEY_TYPES = ("sep", "cls", "punctuation", "other", "first")  # of Figure 3, in its order
 
