@@ -1,4 +1,4 @@
-"""What users pass as maps and tokens: maps of one text or of several, by text or by layer."""
+"""Read the arrays and tokens of other tools: of one text or several, by text or by layer."""
 
 from __future__ import annotations
 

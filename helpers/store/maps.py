@@ -49,15 +49,16 @@ from helpers.store.store import (
     tensor_name,
 )
 
-# The fields of a record, and the types of their values; those of the first are lists, by word.
-ANNOTATION = {
+FIELD_TYPES = {  # of a record that a user gives: of its values, those of annotation in lists
     "pairs": (list, tuple),
     "heads": (int,),
     "relations": (str,),
     "mentions": (list, tuple),
     "tags": (str, type(None)),
+    "document": (str,),
+    "split": (str,),
 }
-NAMES = {"document": (str,), "split": (str,)}
+ANNOTATION = FIELD_TYPES.keys() - {"document", "split"}  # of words, as in a store
 FULL = Visible(causal=False, window=None)
 
 Tokens = Sequence[str] | tuple[Sequence[str], Sequence[str]]  # those of queries and of keys
@@ -83,7 +84,8 @@ def open_maps(
     ----------
     maps : array or sequence of arrays
         For each example an array ``[layer, head, query, key]`` of NumPy or torch, or a sequence
-        with an array for each layer, as transformers' ``outputs.attentions`` of one text.
+        with an array for each layer, as transformers' ``outputs.attentions``, which may be those of
+        a batch of texts.
     tokens : sequence
         For each example its tokens.  For cross-attention, whose queries and keys are tokens of two
         texts, a tuple of two lists.  A single example may be given as it is, for ``maps`` as well.
@@ -119,32 +121,25 @@ def open_maps(
     >>> outputs = model(**tokenizer("A cat sat.", return_tensors="pt"), output_attentions=True)
     >>> store = open_maps(outputs.attentions, ["[CLS]", "a", "cat", "sat", ".", "[SEP]"])
     >>> view(store)
+
+    `helpers.read` does this for a text and the name of a model (the page "Look at a head").
     """
     name = str(name)
     try:
-        tokens, words, records = plain(tokens), plain(words), plain(records)
-        check_tokens(tokens)
-        all_maps = maps_of_examples(maps, tokens)
-    except InputError as error:
+        columns = _columns(maps, tokens, words, records)
+        given_roles = dict(special_tokens or {})
+        if not given_roles.keys() <= {"cls", "sep", "first"}:
+            raise InputError(f"special_tokens have the roles cls, sep and first, not {given_roles}")
+    except (InputError, TypeError, ValueError) as error:
         raise InputError(f"{name}: {error}") from error
-    columns: list[Any] = [tokens, words, records]
-    if is_example(tokens):
-        columns = [[value] for value in columns]
-    n_examples = len(columns[0])
-    columns = [all_maps, *([None] * n_examples if values is None else values for values in columns)]
-    sizes = [len(values) if isinstance(values, (list, tuple)) else 0 for values in columns]
-    if not n_examples or len(set(sizes)) > 1:
-        raise InputError(
-            f"{name}: maps, tokens, words and records of {sizes} examples; give each of every "
-            "example, and of one at least"
-        )
     texts = [_sides(text) for text in columns[1]]
-    has_words = any(columns[2]) or any(ANNOTATION.keys() & (entry or {}) for entry in columns[3])
+    fields = {field for entry in columns[3] if isinstance(entry, dict) for field in entry}
+    has_words = any(columns[2]) or bool(ANNOTATION & fields)
     used = {token for _, keys in texts for token in keys}
     roles: dict[str, str | None] = {}
     for role, token in {"cls": "[CLS]", "sep": "[SEP]"}.items():
         roles[role] = token if token in used else None
-    roles |= special_tokens or {}
+    roles |= given_roles
     checked_maps: list[Maps] = []
     all_records: list[Record] = []
     for index, (queries, keys) in enumerate(texts):
@@ -168,6 +163,25 @@ def open_maps(
     return in_temporary_folder(
         partial(_write, name=name, all_maps=checked_maps, records=all_records, roles=roles)
     )
+
+
+def _columns(maps: Any, tokens: Any, words: Any, records: Any) -> list[Sequence[Any]]:
+    """List the maps, tokens, words and records of each example; InputError if numbers differ."""
+    tokens = plain(tokens)
+    check_tokens(tokens)
+    columns: list[Any] = [tokens, plain(words), plain(records)]
+    if is_example(tokens):
+        columns = [[value] for value in columns]
+    n_examples = len(columns[0])
+    columns = [[None] * n_examples if values is None else values for values in columns]
+    columns.insert(0, maps_of_examples(maps, tokens))
+    sizes = [len(values) if isinstance(values, (list, tuple)) else 0 for values in columns]
+    if not n_examples or len(set(sizes)) > 1:
+        raise InputError(
+            f"maps, tokens, words and records of {sizes} examples; give each of every example, and "
+            "of one at least"
+        )
+    return columns
 
 
 def _sides(tokens: Any) -> tuple[Sequence[str], Sequence[str]]:
@@ -248,21 +262,20 @@ def _word_record(
 
 def _checked_fields(record: Any) -> dict[str, Any]:
     """Check the fields of a user's record and the types of their values, else ValueError."""
-    known = ANNOTATION | NAMES
-    if not isinstance(record, dict) or not record.keys() <= known.keys():
-        raise ValueError(f"there is no such field: {record!r:.80}; the fields are {[*known]}")
+    if not isinstance(record, dict) or not record.keys() <= FIELD_TYPES.keys():
+        raise ValueError(f"the fields of a record are {', '.join(FIELD_TYPES)}, not {record!r:.80}")
     for field, value in record.items():
-        values = value if isinstance(value, list) else [value]
-        is_list_rightly = isinstance(value, list) == (field in ANNOTATION)
-        if not is_list_rightly or not all(type(entry) in known[field] for entry in values):
-            names = " or ".join(each.__name__ for each in known[field])
+        is_list = isinstance(value, (list, tuple))
+        types = {type(entry) for entry in (value if is_list else [value])}
+        if is_list != (field in ANNOTATION) or not types <= set(FIELD_TYPES[field]):
+            names = " or ".join(expected.__name__ for expected in FIELD_TYPES[field])
             raise ValueError(f"{field} is {value!r:.80}; expected {names}, for every word a list")
     return record
 
 
 def _checked_annotation(annotation: Mapping[str, Any], n_words: int) -> Record:
     """Select the annotation of words; ValueError says how it does not fit them."""
-    fields = {field: annotation[field] for field in sorted(ANNOTATION.keys() & annotation)}
+    fields = {field: annotation[field] for field in sorted(ANNOTATION & annotation.keys())}
     if "pairs" in fields:
         fields["pairs"] = [list(read_pair(pair, n_words)) for pair in fields["pairs"]]
     if ("heads" in fields) != ("relations" in fields):

@@ -181,10 +181,11 @@ def mention(*fields):
         ([GOOD], {"words": [[0, 2, 3, 4, 5]]}, "0, 1, 2 ... in order"),
         ([GOOD], {"words": [[1, 2, 3, 4, 5]]}, "0, 1, 2 ... in order"),
         ([GOOD], {"words": [[-1, 0, 1, 2, -1]]}, "None for special tokens"),
-        ([GOOD], {"words": [["a", "b", "c", "d", "e"]]}, "0, 1, 2 ... in order"),
+        ([GOOD], {"words": [["a", "b", "c", "d", "e"]]}, "word_ids"),
         ([GOOD], {"words": [5]}, "example 0: "),
-        ([GOOD], {"records": [{"head": [0] * 5}]}, "the fields are"),
-        ([GOOD], {"records": ["d1"]}, "the fields are"),
+        ([GOOD], {"records": [{"head": [0] * 5}]}, "the fields of a record are"),
+        ([GOOD], {"records": [5]}, "the fields of a record are"),
+        ([GOOD], {"records": ["d1"]}, "the fields of a record are"),
         ([GOOD], {"records": [{"document": 3.5}]}, "document is 3.5; expected str"),
         ([GOOD], {"records": [{"heads": "01111", "relations": list("abcde")}]}, "heads is '01111'"),
         ([GOOD], {"records": [{"heads": [0.0] * 5, "relations": list("abcde")}]}, "expected int"),
@@ -270,6 +271,12 @@ def test_what_is_no_maps_or_no_tokens_is_refused_by_name(maps, tokens, message):
     with pytest.raises(InputError, match=message) as error:
         open_maps(maps, tokens)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("roles", ["[CLS]", ["[CLS]"], {"bos": "a"}])
+def test_special_tokens_have_roles(roles):
+    with pytest.raises(InputError):
+        open_maps(GOOD, list("abcde"), special_tokens=roles)
 
 
 def test_numbers_and_arrays_of_numpy_are_taken_as_those_of_python():
