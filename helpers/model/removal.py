@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import cycle
 from operator import index
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,11 +17,9 @@ from helpers.errors import InputError, ModelError
 from helpers.model.loading import Model
 from helpers.model.sites import Outputs, Site, attending_layers, base_transformer, sites
 
-Head = str | tuple[int, int]
-
 
 @contextmanager
-def remove_heads(model: Model | nn.Module, heads: Iterable[Head]) -> Iterator[None]:
+def remove_heads(model: Model | nn.Module, heads: Iterable[Any]) -> Iterator[None]:
     """Remove attention heads from a model inside the context.
 
     The output of a removed head is zero, so that nothing of it reaches the layers above.  Its own
@@ -48,13 +47,14 @@ def remove_heads(model: Model | nn.Module, heads: Iterable[Head]) -> Iterator[No
     ...     without_heads = read(text, model)
     """
     if isinstance(model, Model):
-        module, n_heads = model.model, model.heads
+        n_heads = model.heads
+        model = model.model
     else:
         config = base_transformer(model).config
-        module, n_heads = model, config.num_attention_heads // getattr(config, "head_ratio", 1)
-    check_removable(module, n_heads)
-    layers = sites(module)
-    numbers = attending_layers(module)
+        n_heads = config.num_attention_heads // getattr(config, "head_ratio", 1)  # ConvBERT's
+    check_removable(model, n_heads)
+    layers = sites(model)
+    numbers = attending_layers(model)
     mask = torch.ones(len(layers), n_heads, 1)
     for head in [heads] if isinstance(heads, str) else heads:
         layer_number, head_number = _numbers(head)
@@ -70,7 +70,7 @@ def remove_heads(model: Model | nn.Module, heads: Iterable[Head]) -> Iterator[No
         yield
 
 
-def _numbers(head: Head) -> tuple[int, int]:
+def _numbers(head: Any) -> tuple[int, int]:
     """Read the name of a head, or its layer and head, both from 1."""
     name = re.fullmatch(r"(\d+)-(\d+)", str(head))
     try:
