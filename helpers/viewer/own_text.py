@@ -94,9 +94,8 @@ def _records(
             problem = f"has {len(encoding)} tokens, and {encoder.name} takes {max_tokens}"
             raise InputError(f"the text {quoted(text)} {problem}; give a part of it")
         if level == "token":
-            ids, types = encoding.ids, encoding.type_ids
-            inputs = {"input_ids": ids, "token_type_ids": types}
-            tokens = readable_tokens(encoder.tokenizer, ids)
+            inputs = {"input_ids": encoding.ids, "token_type_ids": encoding.type_ids}
+            tokens = readable_tokens(encoder.tokenizer, encoding.ids)
             yield {"tokens": tokens, "title": "", "inputs": inputs}
         elif parser or is_english([text]):
             parse = _parsed(text, parser)
