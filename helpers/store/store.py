@@ -343,7 +343,8 @@ class Store:
     encoder: Any = None  # the model of `examples.ComputedStore`
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder).absolute()  # processes with another working folder read it, too
+        # Absolute, because processes with another working folder read it, too.
+        self.folder = Path(folder).expanduser().absolute()
         self.manifest = read_manifest(self.folder)
         self.key: str = self.manifest["key"]
         self.model_name: str = self.manifest["model"]["name"]

@@ -12,6 +12,7 @@ from helpers.metrics.head_counts import count_heads
 from helpers.metrics.reference import ALL
 from helpers.metrics.relation_tables import relation_tables
 from helpers.store.maps import open_maps
+from helpers.store.store import open_store
 from helpers.viewer.view import view
 
 LAYERS = 3
@@ -152,6 +153,12 @@ def test_key_of_a_store_depends_on_its_maps():
     assert folder.is_dir()
     del first
     assert not folder.exists()
+
+
+def test_a_store_is_opened_from_the_home_folder(monkeypatch):
+    store = open_maps(softmax_maps(5, 5), list("abcde"))
+    monkeypatch.setenv("HOME", str(store.folder.parent))
+    assert open_store(f"~/{store.folder.name}").key == store.key
 
 
 GOOD = softmax_maps(5, 5)
