@@ -38,12 +38,31 @@ def plain(value: Any) -> Any:
     return tuple(entries) if isinstance(value, tuple) else entries
 
 
-def check_tokens(tokens: Any) -> None:
+def example_columns(maps: Any, tokens: Any, words: Any, records: Any) -> list[Sequence[Any]]:
+    """List the maps, tokens, words and records of each example; InputError if numbers differ."""
+    tokens = plain(tokens)
+    _check_tokens(tokens)
+    columns: list[Any] = [tokens, plain(words), plain(records)]
+    if _is_example(tokens):
+        columns = [[value] for value in columns]
+    n_examples = len(columns[0])
+    columns = [[None] * n_examples if values is None else values for values in columns]
+    columns.insert(0, _maps_of_examples(maps, tokens))
+    sizes = [len(values) if isinstance(values, (list, tuple)) else 0 for values in columns]
+    if not n_examples or len(set(sizes)) > 1:
+        raise InputError(
+            f"maps, tokens, words and records of {sizes} examples; give each of every example, and "
+            "of one at least"
+        )
+    return columns
+
+
+def _check_tokens(tokens: Any) -> None:
     """Raise InputError unless tokens are texts in lists, and in tuples of two lists."""
     is_list = isinstance(tokens, (list, tuple))
     for token in tokens if is_list else [tokens]:
         if isinstance(token, (list, tuple)) and token:
-            check_tokens(token)
+            _check_tokens(token)
         elif not (is_list and isinstance(token, str)):
             raise InputError(
                 f"tokens are a list of texts, not {token!r:.60}; numbers become texts by "
@@ -51,14 +70,14 @@ def check_tokens(tokens: Any) -> None:
             )
 
 
-def is_example(tokens: Any) -> bool:
+def _is_example(tokens: Any) -> bool:
     """Tell whether tokens are those of one example, and not of a sequence of examples."""
     if isinstance(tokens, tuple) and len(tokens) == 2:
         return isinstance(tokens[0], str) or isinstance(tokens[0][0], str)
     return len(tokens) > 0 and isinstance(tokens[0], str)
 
 
-def maps_of_examples(maps: Any, tokens: Any) -> Sequence[Any]:
+def _maps_of_examples(maps: Any, tokens: Any) -> Sequence[Any]:
     """List the maps of each example; transformers has them by layers of a batch of texts.
 
     InputError if there are no maps, or it is not clear whether they are examples or layers.
@@ -66,7 +85,7 @@ def maps_of_examples(maps: Any, tokens: Any) -> Sequence[Any]:
     maps = getattr(maps, "attentions", maps)
     if len(tokens) and _has_none(maps):
         raise InputError(NO_MAPS)
-    is_one = is_example(tokens)
+    is_one = _is_example(tokens)
     n_texts = 1 if is_one else len(tokens)
     if _ndim(maps) == 5:
         maps = list(maps)
@@ -90,10 +109,10 @@ def maps_of_examples(maps: Any, tokens: Any) -> Sequence[Any]:
 
 def _by_text(maps: Sequence[Any], n_texts: int) -> Sequence[Any]:
     """Split layers of a batch by text; InputError if they can be examples of as many layers."""
-    by_text = [[as_array(layer[text]) for layer in maps] for text in range(n_texts)]
+    by_text = [[_as_array(layer[text]) for layer in maps] for text in range(n_texts)]
     # transformers returns a tuple: the first layer of all texts, and so on.
     if len(maps) == n_texts and not isinstance(maps, tuple):
-        examples = np.stack([as_array(example) for example in maps])
+        examples = np.stack([_as_array(example) for example in maps])
         if not np.array_equal(np.stack([np.stack(layers) for layers in by_text]), examples):
             raise InputError(UNCLEAR)
     return by_text
@@ -114,13 +133,13 @@ def _ndim(value: Any) -> int:
 def as_maps(value: Any) -> Maps:
     """Convert an array, or one for each layer, to NumPy."""
     if isinstance(value, (list, tuple)):
-        layers = [as_array(layer) for layer in value]
+        layers = [_as_array(layer) for layer in value]
         # A layer of transformers has a batch of one text.
         return np.stack([layer.reshape(layer.shape[-3:]) for layer in layers])
-    return as_array(value)
+    return _as_array(value)
 
 
-def as_array(value: Any) -> np.ndarray:
+def _as_array(value: Any) -> np.ndarray:
     """Convert an array of NumPy or torch to NumPy."""
     if isinstance(value, torch.Tensor):
         return value.detach().float().cpu().numpy()

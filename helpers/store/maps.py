@@ -24,14 +24,7 @@ from helpers.data.visible import Visible, describe_mask
 from helpers.errors import InputError
 from helpers.files import json_digest, sha256
 from helpers.model.forward import number_words, to_words
-from helpers.store.arrays import (
-    Maps,
-    as_maps,
-    check_tokens,
-    is_example,
-    maps_of_examples,
-    plain,
-)
+from helpers.store.arrays import Maps, as_maps, example_columns
 from helpers.store.extract import (
     EXAMPLES_PER_SHARD,
     finish,
@@ -126,7 +119,7 @@ def open_maps(
     """
     name = str(name)
     try:
-        columns = _columns(maps, tokens, words, records)
+        columns = example_columns(maps, tokens, words, records)
         given_roles = dict(special_tokens or {})
         if not given_roles.keys() <= {"cls", "sep", "first"}:
             raise InputError(f"special_tokens have the roles cls, sep and first, not {given_roles}")
@@ -154,8 +147,7 @@ def open_maps(
                 record = _word_record(record, columns[2][index], annotation, roles)
             all_records.append(record)
         except (ValueError, TypeError, IndexError) as error:
-            problem = " ".join(str(error).split())
-            raise InputError(f"{name}, example {index}: {problem}") from error
+            raise InputError(f"{name}, example {index}: {' '.join(str(error).split())}") from error
     shapes = {attention.shape[:2] for attention in checked_maps}
     if len(shapes) > 1:
         raise InputError(f"{name}: layers and heads differ, {shapes}; give the maps of one model")
@@ -163,25 +155,6 @@ def open_maps(
     return in_temporary_folder(
         partial(_write, name=name, all_maps=checked_maps, records=all_records, roles=roles)
     )
-
-
-def _columns(maps: Any, tokens: Any, words: Any, records: Any) -> list[Sequence[Any]]:
-    """List the maps, tokens, words and records of each example; InputError if numbers differ."""
-    tokens = plain(tokens)
-    check_tokens(tokens)
-    columns: list[Any] = [tokens, plain(words), plain(records)]
-    if is_example(tokens):
-        columns = [[value] for value in columns]
-    n_examples = len(columns[0])
-    columns = [[None] * n_examples if values is None else values for values in columns]
-    columns.insert(0, maps_of_examples(maps, tokens))
-    sizes = [len(values) if isinstance(values, (list, tuple)) else 0 for values in columns]
-    if not n_examples or len(set(sizes)) > 1:
-        raise InputError(
-            f"maps, tokens, words and records of {sizes} examples; give each of every example, and "
-            "of one at least"
-        )
-    return columns
 
 
 def _sides(tokens: Any) -> tuple[Sequence[str], Sequence[str]]:
