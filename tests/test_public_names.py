@@ -1,7 +1,6 @@
 """The names of ``import helpers``, and which package of that name is found."""
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,16 +22,6 @@ def test_public_names_are_there_and_listed_and_imported_when_they_are_used():
             _ = package.heds
     code = "import sys, helpers; print({'numpy', 'torch'} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"
-
-
-@pytest.mark.default_model
-@pytest.mark.parametrize("page", ["look-at-a-head", "maps"])
-def test_examples_of_a_page_run(page, own_cache, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    text = (ROOT / "book" / f"{page}.md").read_text(encoding="utf-8")
-    for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
-        if "bertviz" not in code:  # it is not installed
-            exec(code, {})
 
 
 def test_console_script_says_which_package_hides_the_project(tmp_path):

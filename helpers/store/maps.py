@@ -120,12 +120,12 @@ def open_maps(
     name = str(name)
     try:
         columns = example_columns(maps, tokens, words, records)
+        texts = [_sides(text) for text in columns[1]]
         given_roles = dict(special_tokens or {})
         if not given_roles.keys() <= {"cls", "sep", "first"}:
             raise InputError(f"special_tokens have the roles cls, sep and first, not {given_roles}")
     except (InputError, TypeError, ValueError) as error:
         raise InputError(f"{name}: {error}") from error
-    texts = [_sides(text) for text in columns[1]]
     fields = {field for entry in columns[3] if isinstance(entry, dict) for field in entry}
     has_words = any(columns[2]) or bool(ANNOTATION & fields)
     used = {token for _, keys in texts for token in keys}
@@ -159,7 +159,8 @@ def open_maps(
 
 def _sides(tokens: Any) -> tuple[Sequence[str], Sequence[str]]:
     """Return the tokens of the queries and of the keys, which are the same in self-attention."""
-    return (tokens, tokens) if isinstance(tokens[0], str) else (tokens[0], tokens[1])
+    queries, keys = (tokens, tokens) if isinstance(tokens[0], str) else tokens
+    return queries, keys
 
 
 def _check_maps(
@@ -240,7 +241,8 @@ def _checked_fields(record: Any) -> dict[str, Any]:
     for field, value in record.items():
         is_list = isinstance(value, (list, tuple))
         types = {type(entry) for entry in (value if is_list else [value])}
-        if is_list != (field in ANNOTATION) or not types <= set(FIELD_TYPES[field]):
+        is_unknown = field == "split" and value not in ("train", "dev", "")
+        if is_unknown or is_list != (field in ANNOTATION) or not types <= set(FIELD_TYPES[field]):
             names = " or ".join(expected.__name__ for expected in FIELD_TYPES[field])
             raise ValueError(f"{field} is {value!r:.80}; expected {names}, for every word a list")
     return record

@@ -102,7 +102,7 @@ class Viewer:
             If the store does not have one of the examples.
         """
         path = Path(path).expanduser()
-        content = draw(self) if path.suffix == ".svg" else None
+        content = draw(self) if path.suffix.lower() == ".svg" else None
         content = content or page.document(self.heading, self.data(examples))
         write_atomic(path, content.encode())
         return path

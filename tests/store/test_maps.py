@@ -198,6 +198,7 @@ def mention(*fields):
         ([GOOD], {"records": [{"heads": [0.0] * 5, "relations": list("abcde")}]}, "expected int"),
         ([GOOD], {"records": [{"heads": [0] * 5, "relations": [1] * 5}]}, "expected str"),
         ([GOOD], {"records": [{"pairs": [], "tags": [1] * 5}]}, "tags is .* expected str or None"),
+        ([GOOD], {"records": [{"split": "test"}]}, "split is 'test'"),
         ([GOOD], {"records": [{"pairs": [3]}]}, "pairs is .* expected list or tuple"),
         ([GOOD], mention("0", 1, 1, 0), "whole numbers"),
         ([GOOD], mention(0, 1, "chain", 0), "whole numbers"),
@@ -272,6 +273,7 @@ class Outputs:
         (GOOD, {"input_ids": [1]}, "convert_ids_to_tokens"),
         (GOOD, ["a", None, "b", "c", "d"], "list of texts, not None"),
         (GOOD, [list("abcde"), []], "list of texts"),
+        (GOOD, [[list("abcde")]], "expected 2"),
     ],
 )
 def test_what_is_no_maps_or_no_tokens_is_refused_by_name(maps, tokens, message):
