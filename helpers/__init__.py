@@ -1,7 +1,9 @@
 """What Does BERT Look At? (Clark et al., 2019) on encoders and decoders, and on any corpus.
 
-`Study` has the settings, the model, the maps and the results of a run.  `load_model` loads a
-model, `open_store` opens a folder of attention maps, and `open_maps` takes those of another tool.
+`read` computes the attention maps of a text, and `view` shows them.  `open_maps` takes the maps of
+another tool, and `open_store` opens a folder of maps.  `load_model` loads a model, and
+`remove_heads` removes heads from it.  `Study` has the settings, the model, the maps and the results
+of a run.
 ``metrics``, ``probes`` and ``plots`` are the functions of the notebooks.  Each name is imported
 when it is first used.
 
@@ -25,6 +27,9 @@ _MODULES = {
     "load_model": "helpers.model.loading",
     "open_maps": "helpers.store.maps",
     "open_store": "helpers.store.store",
+    "read": "helpers.viewer.own_text",
+    "remove_heads": "helpers.model.removal",
+    "view": "helpers.viewer.view",
 }
 __all__ = [*_MODULES, *_SUBPACKAGES]
 

@@ -45,10 +45,10 @@ BEFORE = re.compile(r"^Reading: \d+ minutes.*?(?=\n\n|\Z)", re.MULTILINE | re.DO
 NUMBER = re.compile(r"\b(?:[Nn]otebooks? )?(0\d|1[01])\b")
 # The sentences of the viewers: a few lines with the relations that the findings speak of.
 SENTENCES = (
-    "The committee that reviewed the proposals rejected my plan. "
-    "My sister bought a red bicycle, but her neighbour never saw it. "
-    "The keys to the old cabinet are on the table. "
-    "After the storm, the crew of the ship was rescued by fishermen."
+    "The committee that reviewed the proposals rejected my plan.",
+    "My sister bought a red bicycle, but her neighbour never saw it.",
+    "The keys to the old cabinet are on the table.",
+    "After the storm, the crew of the ship was rescued by fishermen.",
 )
 VIEWERS = {
     "objects": {"layer": 3, "head": 1, "relation": "dobj"},
@@ -278,12 +278,11 @@ def run_facts(record: Mapping[str, Any]) -> dict[str, str]:
 
 def write_viewers() -> None:
     """Write viewers of a few sentences, as the bundled model sees them."""
-    from helpers.viewer.own_text import read
-    from helpers.viewer.view import view
+    from helpers import read, view
 
     folder = SOURCE / "extra" / "viewers"
     folder.mkdir(parents=True)
-    store = read(SENTENCES)
+    store = read(SENTENCES, level="word")
     for name, head in VIEWERS.items():
         view(store, **head).save(folder / f"{name}.html")
     view(store, layer=3, head=1).save(folder / "all.html", range(len(store)))

@@ -21,7 +21,7 @@ WIDTH, HEIGHT = 1200, 470
 def readme_viewer() -> Viewer:
     """Return the viewer of the README's first example."""
     page = (ROOT / "README.md").read_text(encoding="utf-8")
-    code = re.search(r"```python\n(from helpers\.viewer.*?)```", page, re.S)[1]
+    code = re.search(r"```python\n(from helpers import read, view.*?)```", page, re.S)[1]
     variables = {}
     exec(code.replace("\nview(", "\nviewer = view("), variables)
     return variables["viewer"]

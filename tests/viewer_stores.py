@@ -72,6 +72,7 @@ class MemoryStore:
             replace(example, special_tokens=self.special_tokens) for example in self.examples
         ]
         self.model_name = "toy"
+        self.manifest = {"model": {"name": "toy", "random_init": None}}
         self.corpus_name = "made-up"
 
     @property

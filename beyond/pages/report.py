@@ -37,10 +37,10 @@ VIEWER_SENTENCES = 5
 SENTENCE_POOL = 400
 SENTENCE_WORDS = range(6, 17)
 OWN_SENTENCES = (
-    "The committee that reviewed the proposals rejected my plan. "
-    "My sister bought a red bicycle, but her neighbour never saw it. "
-    "The keys to the old cabinet are on the table. "
-    "After the storm, the crew of the ship was rescued by fishermen."
+    "The committee that reviewed the proposals rejected my plan.",
+    "My sister bought a red bicycle, but her neighbour never saw it.",
+    "The keys to the old cabinet are on the table.",
+    "After the storm, the crew of the ship was rescued by fishermen.",
 )
 SHOWN_SETTINGS = ("random_init", "lens", "text", "segments", "treebank", "sentences", "coref")
 
@@ -129,7 +129,7 @@ def sentence_viewer(run: Run) -> tuple[Viewer, list[int]]:
             store = study.example_store(stream=True)
             examples = choose_sentences(islice(store.records(), SENTENCE_POOL))
             return view(store, examples[0]), examples
-    store = read(OWN_SENTENCES, model=run.settings["model"])
+    store = read(OWN_SENTENCES, run.settings["model"], level="word")
     return view(store), list(range(len(store)))
 
 

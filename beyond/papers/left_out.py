@@ -7,12 +7,12 @@ from contextlib import contextmanager
 
 from beyond.long_texts import check_blocks
 from beyond.papers.common.edge_cuts import key_token_ids
-from beyond.papers.common.head_removal import check_removable
 from beyond.papers.sinks.causes import layer_modules
 from helpers.errors import InputError, ModelError
 from helpers.model.checkpoint import as_model_error
 from helpers.model.forward import check_lens, padded
 from helpers.model.loading import Model
+from helpers.model.removal import check_removable
 from helpers.model.sites import check_softmax, sites
 
 

@@ -19,7 +19,7 @@ from jaxtyping import Bool
 
 from helpers.files import json_digest
 
-WORD_MARKS = "Ġ▁"  # how byte-level and SentencePiece vocabularies write a leading space
+WORD_MARKS = "Ġ▁ "  # how byte-level and SentencePiece vocabularies write a leading space, and it
 # Reasons of reports that a dry run shows, too.
 REPEATED = "dev sentences whose words are in train, too"
 SPACED = "words with a space before them, whether the text has one or not"

@@ -26,16 +26,16 @@ Direction = Literal["dependent attends to head", "head attends to dependent"]
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 
-def layer_number(layer: Whole, numbers: LayerNumbers = ()) -> Whole:
+def layer_number(layer: Whole, numbers: LayerNumbers = ()) -> int:
     """Return the number, from 1, of a layer whose array index is ``layer``.
 
     ``numbers`` are those of the layers that attend (`Store.layer_numbers`), which have maps; all
     layers do if there are none.
     """
-    return int(numbers[int(layer)]) if len(numbers) else layer + 1
+    return int(numbers[int(layer)]) if len(numbers) else int(layer) + 1
 
 
-def layers_from_1(count: int, numbers: LayerNumbers = ()) -> list[Whole]:
+def layers_from_1(count: int, numbers: LayerNumbers = ()) -> list[int]:
     """List the `layer_number` of each of the ``count`` layers that have maps."""
     return [layer_number(layer, numbers) for layer in range(count)]
 

@@ -57,13 +57,15 @@ def model_inputs(encoder: Model, record: Record) -> Inputs:
         ``input_ids`` and ``token_type_ids``, and for words ``groups``: the word-level position of
         each token.
     """
+    if "inputs" in record:
+        return record["inputs"]
     if "tokens" in record:
         ids = cast("list[int]", encoder.tokenizer.convert_tokens_to_ids(record["tokens"]))
         # A decoder reads both paragraphs as one text.
         second = len(ids) if "blank_line" in record else record["second"]
         types = [int(position >= second) for position in range(len(ids))]
         return {"input_ids": ids, "token_type_ids": types}
-    return record.get("inputs") or word_inputs(encoder.encode_words(record["words"]))
+    return word_inputs(encoder.encode_words(record["words"]))
 
 
 def word_inputs(encoding: Encoding) -> Inputs:

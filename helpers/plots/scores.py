@@ -243,7 +243,7 @@ def _draw_distances(axes: Axes, rows: pd.DataFrame, predictors: list[str]) -> No
         drawn = rows.dropna(subset=column)
         if len(drawn):
             draw_curve(axes, drawn, "place", column, PREDICTOR_STYLES[column], clip_on=False)
-    counts = rows["count"].map("{:,.0f}".format, na_action="ignore").fillna("–")
+    counts = ["–" if np.isnan(count) else f"{count:,.0f}" for count in rows["count"]]
     axes.set_xticks(rows["place"], [*map("{}\n{}".format, ("1", "2", "3–5", "> 5"), counts)])
     axes.set(ylim=(0, 100), xlim=(-0.2, len(rows) - 0.8))
 

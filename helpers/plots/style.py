@@ -407,7 +407,7 @@ def heat_maps(
     extent = (0.5, heads + 0.5, layers + 0.5, 0.5)
     colors = cmap.with_extremes(bad=NO_VALUE)
     rows_with_ticks = counting_ticks(layers, 6)
-    names = [layer_number(tick - 1, layer_numbers) for tick in rows_with_ticks]
+    names = [str(layer_number(tick - 1, layer_numbers)) for tick in rows_with_ticks]
     for axes, text, values in zip(panels, titles, maps.values(), strict=True):
         axes.imshow(values, colors, norm, aspect="auto", interpolation="nearest", extent=extent)
         axes.set_title(text)

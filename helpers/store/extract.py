@@ -135,7 +135,13 @@ def in_temporary_folder(make: Callable[[Path], Store]) -> Store:
     return store
 
 
-def list_examples(folder: Path, encoder: Model, corpus: Corpus, inputs: Mapping[str, Any]) -> None:
+def list_examples(
+    folder: Path,
+    encoder: Model,
+    corpus: Corpus,
+    inputs: Mapping[str, Any],
+    make_records: Callable[..., Iterable[Record]] | None = None,
+) -> None:
     """Write the records of a corpus, and the manifest of a store without shards."""
     # A killed process may have left a part, and shards of an unknown list are useless.
     shutil.rmtree(folder, ignore_errors=True)
@@ -151,7 +157,8 @@ def list_examples(folder: Path, encoder: Model, corpus: Corpus, inputs: Mapping[
         "visible": encoder.visible,
     }
     counts: Counter[str] = Counter()
-    write_list(folder, {**inputs, **contents}, examples(encoder, corpus, cut_at, counts), counts)
+    records = (make_records or examples)(encoder, corpus, cut_at, counts)
+    write_list(folder, {**inputs, **contents}, records, counts)
 
 
 def longest_whole_maps(layers: int, heads: int) -> int:

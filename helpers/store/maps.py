@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
 
 from helpers.data.links import read_pair
 from helpers.data.records import WORD_MARKS, Corpus, PairedText, Record
@@ -24,6 +24,7 @@ from helpers.data.visible import Visible, describe_mask
 from helpers.errors import InputError
 from helpers.files import json_digest, sha256
 from helpers.model.forward import number_words, to_words
+from helpers.store.arrays import Maps, as_maps, example_columns
 from helpers.store.extract import (
     EXAMPLES_PER_SHARD,
     finish,
@@ -41,10 +42,18 @@ from helpers.store.store import (
     tensor_name,
 )
 
-ANNOTATION = {"pairs", "heads", "relations", "mentions", "tags"}  # of words, as in a store
+FIELD_TYPES = {  # of a record that a user gives: of its values, those of annotation in lists
+    "pairs": (list, tuple),
+    "heads": (int,),
+    "relations": (str,),
+    "mentions": (list, tuple),
+    "tags": (str, type(None)),
+    "document": (str,),
+    "split": (str,),
+}
+ANNOTATION = FIELD_TYPES.keys() - {"document", "split"}  # of words, as in a store
 FULL = Visible(causal=False, window=None)
 
-Maps = Float[np.ndarray, "layer head query key"]
 Tokens = Sequence[str] | tuple[Sequence[str], Sequence[str]]  # those of queries and of keys
 RoleTokens = Mapping[str, str | None]
 
@@ -68,7 +77,8 @@ def open_maps(
     ----------
     maps : array or sequence of arrays
         For each example an array ``[layer, head, query, key]`` of NumPy or torch, or a sequence
-        with an array for each layer, as transformers' ``outputs.attentions`` of one text.
+        with an array for each layer, as transformers' ``outputs.attentions``, which may be those of
+        a batch of texts.
     tokens : sequence
         For each example its tokens.  For cross-attention, whose queries and keys are tokens of two
         texts, a tuple of two lists.  A single example may be given as it is, for ``maps`` as well.
@@ -104,74 +114,53 @@ def open_maps(
     >>> outputs = model(**tokenizer("A cat sat.", return_tensors="pt"), output_attentions=True)
     >>> store = open_maps(outputs.attentions, ["[CLS]", "a", "cat", "sat", ".", "[SEP]"])
     >>> view(store)
+
+    `helpers.read` does this for a text and the name of a model (the page "Look at a head").
     """
-    columns: list[Any] = [maps, tokens, words, records]
-    if _is_example(tokens):
-        columns = [[value] for value in columns]
-    n_examples = len(columns[1])
-    columns = [[None] * n_examples if values is None else values for values in columns]
-    sizes = list(map(len, columns))
-    if not n_examples or len(set(sizes)) > 1:
-        raise InputError(
-            f"{name}: maps, tokens, words and records of {sizes} examples; give each of every "
-            "example, and of one at least"
-        )
-    sides = [_sides(text) for text in columns[1]]
-    annotations = [annotation or {} for annotation in columns[3]]
-    has_words = any(columns[2]) or any(ANNOTATION & set(annotation) for annotation in annotations)
-    used = {token for _, keys in sides for token in keys}
+    name = str(name)
+    try:
+        columns = example_columns(maps, tokens, words, records)
+        texts = [_sides(text) for text in columns[1]]
+        given_roles = dict(special_tokens or {})
+        if not given_roles.keys() <= {"cls", "sep", "first"}:
+            raise InputError(f"special_tokens have the roles cls, sep and first, not {given_roles}")
+    except (InputError, TypeError, ValueError) as error:
+        raise InputError(f"{name}: {error}") from error
+    fields = {field for entry in columns[3] if isinstance(entry, dict) for field in entry}
+    has_words = any(columns[2]) or bool(ANNOTATION & fields)
+    used = {token for _, keys in texts for token in keys}
     roles: dict[str, str | None] = {}
     for role, token in {"cls": "[CLS]", "sep": "[SEP]"}.items():
         roles[role] = token if token in used else None
-    roles |= special_tokens or {}
-    all_maps: list[Maps] = []
+    roles |= given_roles
+    checked_maps: list[Maps] = []
     all_records: list[Record] = []
-    for index, (queries, keys) in enumerate(sides):
+    for index, (queries, keys) in enumerate(texts):
         try:
-            all_maps.append(_as_maps(columns[0][index]))
-            _check_maps(all_maps[-1], queries, keys, sink=sink)
-            record = _token_record(queries, keys, annotations[index])
+            checked_maps.append(as_maps(columns[0][index]))
+            _check_maps(checked_maps[-1], queries, keys, sink=sink)
+            annotation = _checked_fields(columns[3][index] or {})
+            record = {"tokens": list(keys), "title": annotation.get("document", "")}
+            if queries is not keys:
+                record["queries"] = list(queries)
             if has_words:
-                record = _word_record(record, columns[2][index], annotations[index], roles)
+                record = _word_record(record, columns[2][index], annotation, roles)
             all_records.append(record)
         except (ValueError, TypeError, IndexError) as error:
-            problem = " ".join(str(error).split())
-            raise InputError(f"{name}, example {index}: {problem}") from error
-    shapes = {attention.shape[:2] for attention in all_maps}
+            raise InputError(f"{name}, example {index}: {' '.join(str(error).split())}") from error
+    shapes = {attention.shape[:2] for attention in checked_maps}
     if len(shapes) > 1:
         raise InputError(f"{name}: layers and heads differ, {shapes}; give the maps of one model")
     _set_sources(all_records, name)
     return in_temporary_folder(
-        partial(_write, name=name, all_maps=all_maps, records=all_records, roles=roles)
+        partial(_write, name=name, all_maps=checked_maps, records=all_records, roles=roles)
     )
-
-
-def _is_example(tokens: Any) -> bool:
-    """Tell whether tokens are those of one example, and not of a sequence of examples."""
-    if isinstance(tokens, tuple) and len(tokens) == 2:
-        return isinstance(tokens[0], str) or isinstance(tokens[0][0], str)
-    return len(tokens) > 0 and isinstance(tokens[0], str)
 
 
 def _sides(tokens: Any) -> tuple[Sequence[str], Sequence[str]]:
     """Return the tokens of the queries and of the keys, which are the same in self-attention."""
-    return (tokens, tokens) if isinstance(tokens[0], str) else (list(tokens[0]), list(tokens[1]))
-
-
-def _as_maps(value: Any) -> Maps:
-    """Convert an array, or one for each layer, to NumPy."""
-    if isinstance(value, (list, tuple)):
-        layers = [_as_array(layer) for layer in value]
-        # A layer of transformers has a batch of one text.
-        return np.stack([layer.reshape(layer.shape[-3:]) for layer in layers])
-    return _as_array(value)
-
-
-def _as_array(value: Any) -> np.ndarray:
-    """Convert an array of NumPy or torch to NumPy."""
-    if isinstance(value, torch.Tensor):
-        return value.detach().float().cpu().numpy()
-    return np.asarray(value)
+    queries, keys = (tokens, tokens) if isinstance(tokens[0], str) else tokens
+    return queries, keys
 
 
 def _check_maps(
@@ -198,14 +187,6 @@ def _check_maps(
         )
 
 
-def _token_record(
-    queries: Sequence[str], keys: Sequence[str], annotation: Mapping[str, Any]
-) -> Record:
-    """Make the record of an example without words."""
-    record = {"tokens": list(keys), "title": annotation.get("document", "")}
-    return record if queries is keys else {**record, "queries": list(queries)}
-
-
 def _word_record(
     record: Record, words: Sequence[int | None] | None, annotation: Mapping[str, Any],
     roles: RoleTokens,
@@ -222,27 +203,49 @@ def _word_record(
     tokens = record["tokens"]
     if words is None:
         special = set(roles.values())
-        words = [None if token in special else number for number, token in enumerate(tokens)]
+        numbers = count()
+        words = [None if token in special else next(numbers) for token in tokens]
     groups = number_words(words)
     forms: dict[int, str] = {}  # by group
+    ids: dict[int, int] = {}
     for token, word, group in zip(tokens, words, groups, strict=True):
         if word is not None:
             form = token.removeprefix("##").lstrip(WORD_MARKS)
             forms[group] = forms.get(group, "") + form
-    numbers = list(forms)
-    if not numbers or numbers != list(range(numbers[0], numbers[-1] + 1)):
+            ids[group] = word
+    if list(ids.values()) != list(range(len(ids))):
+        raise ValueError(
+            f"words= are numbered {list(ids.values())!r:.60}; give 0, 1, 2 ... in order, and None "
+            "for special tokens, as word_ids() does, because records count words by these numbers"
+        )
+    positions = list(forms)
+    if not positions or positions != list(range(positions[0], positions[-1] + 1)):
         raise ValueError(
             "special tokens stand between words, or there is no word; give None in words= before "
             "the first word and after the last only"
         )
     return {
         "words": list(forms.values()),
-        "offset": numbers[0],
+        "offset": positions[0],
         "inputs": {"groups": groups},
         **_checked_annotation(annotation, len(forms)),
         "split": annotation.get("split", ""),
         "source": annotation.get("document", ""),
     }
+
+
+def _checked_fields(record: Any) -> dict[str, Any]:
+    """Check the fields of a user's record and the types of their values, else ValueError."""
+    if not isinstance(record, dict) or not record.keys() <= FIELD_TYPES.keys():
+        raise ValueError(f"the fields of a record are {', '.join(FIELD_TYPES)}, not {record!r:.80}")
+    for field, value in record.items():
+        is_list = isinstance(value, (list, tuple))
+        types = {type(entry) for entry in (value if is_list else [value])}
+        is_unknown = field == "split" and value not in ("train", "dev", "")
+        if is_unknown or is_list != (field in ANNOTATION) or not types <= set(FIELD_TYPES[field]):
+            names = " or ".join(expected.__name__ for expected in FIELD_TYPES[field])
+            raise ValueError(f"{field} is {value!r:.80}; expected {names}, for every word a list")
+    return record
 
 
 def _checked_annotation(annotation: Mapping[str, Any], n_words: int) -> Record:
@@ -257,11 +260,12 @@ def _checked_annotation(annotation: Mapping[str, Any], n_words: int) -> Record:
             raise ValueError(f"{len(fields[field])} {field} for {n_words} words; give one of each")
     if not all(0 <= head <= n_words for head in fields.get("heads", ())):
         raise ValueError(f"a head is not from 0 (the root) to {n_words}; count words from 1")
-    for start, end, _, head in fields.get("mentions", ()):
-        if not 0 <= start <= head < end <= n_words:
+    for start, end, chain, head in fields.get("mentions", ()):
+        is_whole = all(type(number) is int for number in (start, end, head, chain or 0))
+        if not (is_whole and 0 <= start <= head < end <= n_words):
             raise ValueError(
-                f"the mention {[start, end]} with the head {head} is not in the words 0 to "
-                f"{n_words - 1}; give [start, end, chain, head], with the end exclusive"
+                f"the mention {[start, end, chain, head]} is not in the words 0 to {n_words - 1}; "
+                "give whole numbers [start, end, chain, head], with the end exclusive"
             )
     return fields
 

@@ -350,7 +350,7 @@ class Store:
 
     def __init__(self, folder: str | Path, encoder: Any = None) -> None:
         self.encoder = encoder
-        self.folder = Path(folder).absolute()  # processes with another working folder read it, too
+        self.folder = Path(folder).expanduser().absolute()  # for processes elsewhere
         self.manifest = read_manifest(self.folder)
         self.key: str = self.manifest["key"]
         self.model_name: str = self.manifest["model"]["name"]

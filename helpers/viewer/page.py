@@ -22,8 +22,10 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int, UInt8, UInt16
 
 from helpers.data.links import NO_MENTION, Links, read_links
-from helpers.data.records import SPECIAL_ROLES, Record
+from helpers.data.records import SPECIAL_ROLES, WORD_MARKS, Record
 from helpers.errors import InputError
+from helpers.files import build_dir, figures_dir, read_json
+from helpers.metrics.atlas import MIXED
 from helpers.metrics.heads import (
     DIRECTIONS,
     Direction,
@@ -31,6 +33,7 @@ from helpers.metrics.heads import (
     is_right,
     picked_words,
 )
+from helpers.model.loading import key_slug
 from helpers.plots.style import (
     ALL_STYLES,
     INK,
@@ -220,13 +223,18 @@ def embedded_page(store: Store, example: Example, heads: Sequence[int]) -> dict[
     """
     page = page_facts(store, example)
     page["buffers"] = [_packed(content) for content in buffers(example, page["special"])]
+    return {**page, "maps": packed_maps(example, heads)}
+
+
+def packed_maps(example: Example, heads: Sequence[int]) -> dict[int, str]:
+    """Return the maps of heads, counted through the layers, as text for JSON."""
     all_maps = in_square(example).stored_attention
     maps = quantize(all_maps.reshape(-1, *all_maps.shape[2:])[list(heads)])
-    page["maps"] = {}
+    packed = {}
     for head, steps in zip(heads, maps, strict=True):
         # A map's low bytes come before its high bytes: most of these are zero, so it deflates more.
-        page["maps"][head] = _packed(steps.reshape(-1, 1).view(np.uint8).T.tobytes())
-    return page
+        packed[head] = _packed(steps.reshape(-1, 1).view(np.uint8).T.tobytes())
+    return packed
 
 
 def _packed(content: bytes) -> str:
@@ -238,6 +246,29 @@ def role_labels(special_tokens: Mapping[str, str | None]) -> dict[str, str]:
     """Return the label of each token type; [CLS] and [SEP] under the model's own names."""
     styles = ALL_STYLES if "first" in special_tokens else TOKEN_STYLES
     return {role: style.label.format(**special_tokens) for role, style in styles.items()}
+
+
+def head_names(store: Store) -> dict[str, str]:
+    """Name the heads as the atlas of a run of this model does; empty if no run here has one."""
+    key = store.manifest["model"]
+    recorded = {**key, "layers": store.layers, "heads": store.heads}
+    for parent in (build_dir(""), figures_dir("")):
+        for path in sorted(parent.glob(f"{key_slug(key)}*/run.json")):
+            run = read_json(path)
+            atlas = path.parent / "tables" / "atlas.csv"
+            is_same = run.get("model") == recorded and run["settings"]["lens"] == store.lens
+            if is_same and atlas.is_file():
+                heads = pd.read_csv(atlas)
+                heads = heads[heads["kind"] != MIXED]
+                labels = heads["layer"].astype(str) + "-" + heads["head"].astype(str)
+                return dict(zip(labels, heads["name"], strict=True))
+    return {}
+
+
+def control_name(control: Store) -> str:
+    """Name a control for readers."""
+    is_random = control.manifest["model"]["random_init"] is not None
+    return "random weights" if is_random else control.model_name
 
 
 def relation_names(records: Iterable[Record]) -> list[str]:
@@ -253,7 +284,9 @@ def check_relation(store: Store, relation: str) -> None:
     """Raise InputError if no example of a store has a relation, with the names of those it has."""
     names = relation_names(store.records())
     if relation not in names:
-        remedy = f"use one of {', '.join(names)}" if names else "the corpus has no annotation"
+        remedy = f"use one of {', '.join(names)}"
+        if not names:
+            remedy = 'there is no annotation; read(text, level="word") parses English'
         raise InputError(f"there is no relation {relation!r}; {remedy}")
 
 
@@ -262,7 +295,7 @@ def word_hits(store: Store, word: str) -> Iterator[tuple[Any, ...]]:
     for index, record in enumerate(store.records()):
         words = shown_tokens(record)
         for position, form in enumerate(words):
-            if form.lower() == word.lower():
+            if form.lstrip(WORD_MARKS).lower() == word.lower():
                 before, after = words_around(words, position)
                 asked_position = position + record.get("offset", 0)
                 yield (index, asked_position, before, form, after, "", "", "", None)

@@ -39,13 +39,14 @@ function embedded(data) {
       return page;
     },
     pages: () => Promise.all(source.examples.map(source.page)),
-    async map(page, head) {
-      if (!(head in page.maps)) {
+    async map(page, head, ofControl = false) {
+      const maps = ofControl ? page.control : page.maps;
+      if (!(head in maps)) {
         const held = Object.keys(page.maps).map((own) => page.labels[own]).join(", ");
         throw new Error(`This page has the weights of head ${held} only. Open the notebook, or `
           + "write a page with all heads: view(…).save(\"heads.html\").");
       }
-      const bytes = await unpack(page.maps[head]);
+      const bytes = await unpack(maps[head]);
       const size = page.tokens.length ** 2;
       return Float32Array.from({ length: size }, (_, i) => (bytes[i] + 256 * bytes[size + i]) / FULL);
     },
@@ -112,8 +113,9 @@ function kernel(invoke, settings) {
       return { ...content.page,
         ...unpacked(content.page, buffers.map((view) => new Uint8Array(copy(view)))) };
     },
-    async map(page, head) {
-      const [, buffers] = await ask({ kind: "map", example: page.example, head });
+    async map(page, head, ofControl = false) {
+      const kind = ofControl ? "control" : "map";
+      const [, buffers] = await ask({ kind, example: page.example, head });
       return Float32Array.from(new Uint16Array(copy(buffers[0])), (value) => value / FULL);
     },
     async search(query) {
@@ -129,7 +131,7 @@ function kernel(invoke, settings) {
    continues a word (##s), byte-level BPE and SentencePiece what starts one (Ġthe, ▁the): there a
    letter after an unmarked letter continues it. */
 function wordsOf(tokens, special) {
-  const marked = tokens.map((token) => /^[Ġ▁]/.test(token));
+  const marked = tokens.map((token) => /^[Ġ▁ ]/.test(token));
   const joins = (token, i) => (!marked.includes(true) ? token.startsWith("##")
     : !marked[i] && /^[\p{L}\p{N}]/u.test(token) && /[\p{L}\p{N}]$/u.test(tokens[i - 1]));
   let word = -1;
@@ -146,7 +148,7 @@ function wordPage(page) {
   const first = tokens.map((_, i) => i).filter((i) => i === 0 || groups[i] !== groups[i - 1]);
   const words = first.map((start) => tokens
     .filter((_, i) => groups[i] === groups[start])
-    .map((token) => (special.includes(start) ? token : token.replace(/^(##|Ġ|▁)/, "")))
+    .map((token) => (special.includes(start) ? token : token.replace(/^(##|Ġ|▁| )/, "")))
     .join(""));
   return {
     ...page,

@@ -11,7 +11,7 @@ import html
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
-from numbers import Integral
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,17 @@ from anywidget.experimental import command
 
 from helpers.errors import InputError
 from helpers.files import json_digest, write_atomic
-from helpers.metrics.heads import DIRECTIONS, Direction, head_label
+from helpers.metrics.heads import DIRECTIONS, Direction, head_label, head_labels
 from helpers.plots.style import SEQUENTIAL_COLORS
+from helpers.store.arrays import plain
 from helpers.store.store import Store
 from helpers.viewer import page
+from helpers.viewer.drawing import draw
 from helpers.viewer.page import MAX_HITS, check_relation, relation_names
 
 ALL_RELATIONS = "(all)"
+MEANS = ("layer", "mean")
+CONTROL = "control"
 RELATION_SAMPLE_RECORDS = 300  # read for the names of relations to suggest
 NOTEBOOK_LIMIT = 1_000_000  # bytes of weights that a notebook's output may hold without a kernel
 FRAME_PIXELS = 620  # height of the controls and small maps
@@ -58,6 +62,10 @@ class Viewer:
         Direction in which heads are read.
     title
         Text before the name of the head.
+    compare
+        What is drawn beside the head, as in `view`; empty for nothing.
+    control
+        Store of the same texts by another model, such as one with random weights.
     """
 
     store: Store = field(repr=False)
@@ -66,6 +74,8 @@ class Viewer:
     relation: str
     direction: Direction
     title: str
+    compare: str = ""
+    control: Store | None = None
 
     def save(self, path: str | Path, examples: Sequence[int] | None = None) -> Path:
         """Write the view as one HTML file that works offline, with every head's weights.
@@ -73,7 +83,8 @@ class Viewer:
         Parameters
         ----------
         path
-            File to write.
+            File to write. One that ends with ".svg" gets the drawing of the view's example alone,
+            for a paper or slides.
         examples
             Indices of the examples to put into the file, from 0, to go through and search. The
             file opens with the example of the view, or with the first of these if the view's is
@@ -90,8 +101,11 @@ class Viewer:
         InputError
             If the store does not have one of the examples.
         """
-        write_atomic(Path(path), page.document(self.heading, self.data(examples)).encode())
-        return Path(path)
+        path = Path(path).expanduser()
+        content = draw(self) if path.suffix.lower() == ".svg" else None
+        content = content or page.document(self.heading, self.data(examples))
+        write_atomic(path, content.encode())
+        return path
 
     def data(
         self, examples: Sequence[int] | None = None, *, all_heads: bool = True
@@ -102,13 +116,19 @@ class Viewer:
         """
         settings = self.settings()
         heads = range(self.store.layers * self.store.heads) if all_heads else [settings["head"]]
-        indices = [self.example] if examples is None else list(dict.fromkeys(map(int, examples)))
+        numbers = [self.example] if examples is None else plain(examples)
+        if not isinstance(numbers, (list, tuple, range)):
+            numbers = [numbers]
+        indices = list(dict.fromkeys(whole("examples", number) for number in numbers))
         if not indices:
             raise InputError("a page needs an example; leave examples out for that of the view")
         pages = []
-        for index in indices:
-            check_example(self.store, index)
-            pages.append(page.embedded_page(self.store, self.store[index], heads))
+        for number in indices:
+            check_example(self.store, number)
+            embedded = page.embedded_page(self.store, self.store[number], heads)
+            if self.control is not None:
+                embedded["control"] = page.packed_maps(self.control[number], heads)
+            pages.append(embedded)
         if self.example not in indices:
             settings["example"] = pages[0]["example"]
         return {**settings, "pages": pages}
@@ -144,6 +164,8 @@ class Viewer:
         InputError
             If neither a word nor a relation is given, or no example has the relation.
         """
+        word = str(word)
+        relation = str(relation)
         if not word and not relation:
             raise InputError("search for a word, a relation or both, such as relation='dobj'")
         if relation:
@@ -151,7 +173,7 @@ class Viewer:
             hits = (hit for hit in answers if right in (None, hit[-1]))
         else:
             hits = page.word_hits(self.store, word)
-        table = pd.DataFrame(islice(hits, limit), columns=page.HIT_COLUMNS)
+        table = pd.DataFrame(islice(hits, whole("limit", limit)), columns=page.HIT_COLUMNS)
         if relation and table.empty:
             check_relation(self.store, relation)
         return table.assign(head=head_label(*self.head, self.store.layer_numbers))
@@ -184,6 +206,9 @@ class Viewer:
             "head": layer * self.store.heads + head,
             "relation": self.relation,
             "direction": self.direction,
+            "names": page.head_names(self.store),
+            "compare": self.compare,
+            "control": "" if self.control is None else page.control_name(self.control),
         }
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
@@ -195,7 +220,7 @@ class Viewer:
         """
         widget = ViewerWidget(self)
         n_weights = self.store[self.example].stored_attention.size
-        content = self.data(all_heads=n_weights <= NOTEBOOK_LIMIT)
+        content = self.data(all_heads=n_weights <= NOTEBOOK_LIMIT or bool(self.compare))
         height = FRAME_PIXELS + TOKEN_PIXELS * len(content["pages"][0]["tokens"])
         document = html.escape(page.document(self.heading, content))
         output = (
@@ -215,6 +240,8 @@ def view(
     relation: str = "",
     direction: Direction = DIRECTIONS[0],
     title: str = "",
+    compare: str = "",
+    control: Store | None = None,
 ) -> Viewer:
     """Show the attention of an example of a store.
 
@@ -232,6 +259,12 @@ def view(
         Direction in which heads are read.
     title
         Text before the name of the head.
+    compare
+        What is drawn beside the head: another head ("5-2"), the mean over its "layer" or over all
+        heads ("mean"), or the same head of the "control".
+    control
+        Store of the same texts by another model; `read(text, load_model(random_init=0))` makes one
+        with random weights.  It is beside the head if ``compare`` is empty.
 
     Returns
     -------
@@ -243,11 +276,13 @@ def view(
     InputError
         If the store has no such example, head or relation, or the direction is none.
     """
-    for name, number in {"example": example, "layer": layer, "head": head}.items():
-        if not isinstance(number, Integral):
-            raise InputError(
-                f"{name}={number!r}: expected a whole number; head 3-1 is layer=3, head=1"
-            )
+    for name, candidate in {"store": store, "control": control}.items():
+        if not isinstance(candidate, Store) and (name == "store" or candidate is not None):
+            problem = f"{name} is no store, but {type(candidate).__name__}"
+            raise InputError(f"{problem}; read, open_maps and open_store make stores")
+    example = whole("example", example)
+    layer = whole("layer", layer)
+    head = whole("head", head)
     check_example(store, example)
     numbers = store.layer_numbers
     if not (layer in numbers and 1 <= head <= store.heads):
@@ -257,7 +292,30 @@ def view(
         raise InputError(f"there is no direction {direction!r}; use one of {', '.join(DIRECTIONS)}")
     if relation not in ("", ALL_RELATIONS):
         check_relation(store, relation)
-    return Viewer(store, example, (numbers.index(layer), head - 1), relation, direction, title)
+    is_like = control is None or (
+        len(control) == len(store) and control[example].shape == store[example].shape
+    )
+    if not is_like:
+        raise InputError("the control has other texts, layers or heads; read the same text with it")
+    labels = head_labels(store.layers, store.heads, numbers)
+    choices = ["", *MEANS, *labels] if control is None else ["", *MEANS, CONTROL, *labels]
+    if compare not in choices:
+        raise InputError(
+            f"there is no {compare!r} to compare the head with; use {', '.join(choices[1:])}"
+        )
+    if control is not None:
+        compare = compare or CONTROL
+    position = (numbers.index(layer), head - 1)
+    return Viewer(store, example, position, relation, direction, title, compare, control)
+
+
+def whole(name: str, number: Any) -> int:
+    """Convert a whole number of any library to that of Python; InputError for another value."""
+    try:
+        return index(number)
+    except TypeError as error:
+        expected = "expected a whole number; head 3-1 is layer=3, head=1"
+        raise InputError(f"{name}={number!r}: {expected}") from error
 
 
 def check_example(store: Store, example: int) -> None:
@@ -303,10 +361,12 @@ class ViewerWidget(anywidget.AnyWidget):
             )
             rows = hits.head(MAX_HITS).to_dict("records")
             return {"found": rows, "more": len(hits) > MAX_HITS}, []
-        index = int(request["example"])
-        check_example(store, index)
-        example = store[index]
-        if request["kind"] == "map":
+        number = int(request["example"])
+        check_example(store, number)
+        example = store[number]
+        if request["kind"] in ("map", "control"):
+            if request["kind"] == "control" and self._viewer.control is not None:
+                example = self._viewer.control[number]
             return {}, [page.quantize(page.in_square(example).stored_attention[head]).tobytes()]
         content = page.page_facts(store, example)
         return {"page": content}, page.buffers(example, content["special"])

@@ -9,6 +9,8 @@ const FAMILY = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
 const FONT = `12.5px ${FAMILY}`;
 const SMALL_FONT = `11px ${FAMILY}`; // the smallest type
 const EVERY = "(all)";
+// What can be drawn beside a head, besides another one; view.py has the same names.
+const [LAYER, MEAN, CONTROL] = ["layer", "mean", "control"];
 const AROUND = 12; // words on each side of a hit of a search
 // What a copied picture needs of the style sheet.
 const COPIED = ["fill", "fill-opacity", "stroke", "stroke-opacity", "stroke-width", "stroke-dasharray",
@@ -62,7 +64,8 @@ class View {
     this.head = settings.head;
     this.relation = settings.relation;
     this.reverse = settings.direction === this.look.directions[1];
-    this.showSpecial = true;
+    this.showSpecial = !this.relation; // the lines to them are the darkest
+    this.beside = settings.compare;
     this.byWord = false;
     this.showLabels = true;
     this.rated = false;
@@ -90,6 +93,7 @@ class View {
     this.grid = element("div", { class: "av-grid", role: "radiogroup", "aria-label": "Heads" });
     this.legend = element("div", { class: "av-legend" });
     this.drawing = element("div", { class: "av-drawing" });
+    this.second = element("div", { class: "av-second" });
     this.status = element("p", { class: "av-status", role: "status", "aria-live": "polite" });
     this.notice = element("p", { class: "av-notice", role: "status" });
     this.copied = element("span", { role: "status" });
@@ -106,12 +110,12 @@ class View {
           this.grid,
           element("p", { class: "av-hint" },
             "Rows of the grid are layers, columns are heads. In a small map, rows attend to columns; ",
-            `a stronger colour is more (weight to the power ${look.exponent}, to show small weights). `,
-            "Arrow keys go from head to head."),
+            "a stronger colour is more. Arrow keys go from head to head."),
           this.rating,
           this.finder),
         element("section", { class: "av-main", "aria-label": "One head" },
-          this.notice, this.legend, this.status, this.drawing, this.tools, this.verdicts)),
+          this.notice, this.legend, this.status,
+          element("div", { class: "av-pair" }, this.drawing, this.second), this.tools, this.verdicts)),
       this.table);
     root.addEventListener("keydown", (event) => {
       if (event.key !== "Escape") return;
@@ -125,8 +129,10 @@ class View {
     await this.attempt(async () => {
       const page = await this.source.page(index);
       const map = await this.source.map(page, this.head);
+      const other = await this.otherMap(page);
       return () => {
-        Object.assign(this, { pinned, relation, hovered: null, raw: { page, map } });
+        if (relation !== this.relation) this.showSpecial = !relation;
+        Object.assign(this, { pinned, relation, hovered: null, raw: { page, map, other } });
         this.setLevel();
         if (pinned !== null && this.page !== page) this.pinned = page.groups[pinned];
         this.notice.textContent = "";
@@ -210,7 +216,7 @@ class View {
     const link = { head: page.labels[this.head] };
     if (this.total > 1) link.example = this.placeOf(page.example) + 1;
     if (pinned !== null) {
-      link.word = page.tokens[pinned];
+      link.word = page.tokens[pinned].replace(/^[Ġ▁ ]/, "");
       const nth = page.tokens.slice(0, pinned + 1).filter((token) => sameWord(token, link.word)).length;
       if (nth > 1) link.nth = nth;
     }
@@ -226,8 +232,9 @@ class View {
     this.markHead();
     await this.attempt(async () => {
       const map = await this.source.map(this.raw.page, head);
+      const other = await this.otherMap(this.raw.page);
       return () => {
-        this.raw.map = map;
+        Object.assign(this.raw, { map, other });
         this.setLevel();
         this.drawControls();
         this.drawHead();
@@ -236,12 +243,36 @@ class View {
     });
   }
 
+  /* The map that is drawn beside that of the head: of another head, of the same head in the control,
+     or the mean over the heads of its layer or of all layers; null for none. */
+  async otherMap(page) {
+    const { beside, head, source } = this;
+    const { heads, labels } = page;
+    if (!beside) return null;
+    if (beside === CONTROL) return source.map(page, head, true);
+    if (labels.includes(beside)) return source.map(page, labels.indexOf(beside));
+    const first = beside === MEAN ? 0 : head - (head % heads);
+    const members = labels.map((_, i) => i).slice(first, beside === MEAN ? undefined : first + heads);
+    const maps = await Promise.all(members.map((member) => source.map(page, member)));
+    return maps[0].map((_, i) => maps.reduce((sum, map) => sum + map[i], 0) / maps.length);
+  }
+
+  get besideName() {
+    const label = this.page.labels[this.head];
+    if (this.beside === CONTROL) return `Head ${label}, ${this.settings.control}`;
+    if (this.beside === MEAN) return "Mean over all heads";
+    return this.beside === LAYER ? `Mean over the heads of layer ${label.split("-")[0]}`
+      : `Head ${this.beside}`;
+  }
+
   /* Shows what the source gave, or the same by whole words. */
   setLevel() {
-    const { page, map } = this.raw;
+    const { page, map, other } = this.raw;
     const { groups } = page;
-    if (this.byWord && groups) Object.assign(this, { page: wordPage(page), map: wordMap(map, groups) });
-    else Object.assign(this, { page, map });
+    if (this.byWord && groups) {
+      Object.assign(this, { page: wordPage(page), map: wordMap(map, groups),
+        other: other && wordMap(other, groups) });
+    } else Object.assign(this, { page, map, other });
   }
 
   /* Runs what may fail or come late; only the latest request changes the view. */
@@ -261,6 +292,7 @@ class View {
     if (this.page) this.drawName();
     this.drawing.replaceChildren(element("p", { class: "av-error", role: "alert" }, message));
     this.status.replaceChildren();
+    this.second.replaceChildren();
     this.verdicts.replaceChildren();
     this.table.hidden = this.tools.hidden = true;
   }
@@ -275,7 +307,7 @@ class View {
   }
 
   get summary() {
-    return this.page.summaries[Number(!this.showSpecial)][this.head];
+    return this.caption ?? this.page.summaries[Number(!this.showSpecial)][this.head];
   }
 
   get isReverse() {
@@ -295,7 +327,7 @@ class View {
 
   /* The questions that are marked in the drawing, with the head's answers. */
   get marked() {
-    if (!this.showLabels || !this.relation) return [];
+    if (!this.showLabels || !this.relation || this.hasNoAnswers) return [];
     return answered(this.page, this.head, this.reverse)
       .filter((q) => this.relation === EVERY || q.relation === this.relation);
   }
@@ -324,6 +356,7 @@ class View {
       page.special.length ? this.checkbox("special tokens", "showSpecial") : null,
       this.raw.page.groups ? this.checkbox("whole words", "byWord") : null,
       ...this.labelControls(),
+      this.besideControl(),
     ].filter(Boolean));
     if (focused) {
       [...this.controls.querySelectorAll("[aria-label]")]
@@ -347,6 +380,20 @@ class View {
     return element("label", {}, box, label);
   }
 
+  besideControl() {
+    const { labels, heads } = this.raw.page;
+    const names = [["", "one head"], [LAYER, "beside the mean of its layer"],
+      [MEAN, "beside the mean of all heads"]];
+    if (this.settings.control) names.push([CONTROL, `beside ${this.settings.control}`]);
+    names.push(...labels.map((label) => [label, `beside head ${label}`]));
+    const select = element("select", { "aria-label": "Beside", onchange: () => {
+      this.beside = select.value;
+      this.choose(this.head);
+    } }, ...names.map(([value, text]) => element("option", { value }, text)));
+    select.value = this.beside;
+    return labels.length > 1 || this.settings.control ? select : null;
+  }
+
   labelControls() {
     const { questions } = this.page;
     if (!questions.length && !this.page.mentions.length) return [];
@@ -360,9 +407,10 @@ class View {
     };
     const options = names.length > 1 ? [EVERY, ...names] : names;
     const select = element("select", { "aria-label": "Relation", onchange: () => {
+      if (!this.relation || !select.value) this.showSpecial = !select.value;
       this.relation = select.value;
       this.drawControls();
-      this.drawRatings();
+      this.drawGrid();
       this.drawHead();
       this.tellLink();
     } }, element("option", { value: "" }, "mark a relation …"),
@@ -444,7 +492,8 @@ class View {
       ...Array.from({ length: page.heads }, (_, i) => element("span",
         { "aria-hidden": "true" }, String(i + 1)))];
     for (let layer = 0; layer < page.layers; layer += 1) {
-      rows.push(element("span", { "aria-hidden": "true" }, String(layer + 1)),
+      rows.push(element("span", { "aria-hidden": "true" },
+        page.labels[layer * page.heads].split("-")[0]),
         ...this.buttons.slice(layer * page.heads, (layer + 1) * page.heads));
     }
     this.grid.replaceChildren(...rows);
@@ -496,7 +545,9 @@ class View {
 
   headText(head) {
     const { labels, summaries } = this.page;
-    return `Head ${labels[head]}: ${summaries[Number(!this.showSpecial)][head]}`;
+    const name = this.settings.names[labels[head]];
+    const summary = summaries[Number(!this.showSpecial)][head];
+    return `Head ${labels[head]}: ${name ? `${name}; ` : ""}${summary}`;
   }
 
   drawSmall(label, head, side, cells) {
@@ -530,16 +581,19 @@ class View {
   /* Names what is shown now; the given title is that of what was shown first. */
   drawName() {
     const { labels, model, corpus, lens, level, source, example, examples } = this.page;
+    const name = this.settings.names[labels[this.head]];
     const { title, head, example: first } = this.settings;
     const own = head === this.head && first === example ? title : "";
-    this.name.replaceChildren(`Head ${labels[this.head]}`,
-      element("small", {}, this.summary));
+    this.name.replaceChildren(`Head ${labels[this.head]}${name ? `: ${name}` : ""}`,
+      element("small", {}, `${this.summary}, here`));
     const { total } = this;
     const number = total > 1 ? this.placeOf(example) + 1 : example + 1;
-    const place = total === 1 || total === examples ? `example ${number} of ${examples}`
+    const place = examples === 1 ? "" : total === 1 || total === examples
+      ? `example ${number} of ${examples}`
       : `example ${number} of ${total} (${example + 1} of ${examples} in the corpus)`;
-    this.facts.textContent = [own, model, corpus, `${level} level`, `${lens} lens`, place, source]
-      .filter(Boolean).join(" · ");
+    const text = `${level === "word" ? "words" : "tokens"} of ${corpus === "own-text" ? "your text" : corpus}`;
+    const measure = lens === "norm" ? "weights times the norms of value vectors" : "";
+    this.facts.textContent = [own, model, text, measure, place, source].filter(Boolean).join(" · ");
     if (this.root.id === "viewer") {
       document.title = `${own || model} · head ${labels[this.head]}, example ${number}`;
     }
@@ -553,11 +607,27 @@ class View {
     this.markHead();
     this.drawName();
     this.drawLegend();
+    this.drawing.parentNode.classList.toggle("av-two", Boolean(this.other));
     this.layOut();
-    this.drawing.replaceChildren(this.drawMap());
+    const title = (text) => (this.other ? [element("p", { class: "av-title" }, text)] : []);
+    this.drawing.replaceChildren(...title(`Head ${this.page.labels[this.head]}`), this.drawMap());
+    this.second.replaceChildren();
+    this.twin = null;
+    if (this.other) this.drawSecond(title(this.besideName));
     this.drawFocus();
     this.drawVerdicts();
     this.drawTable();
+  }
+
+  /* The second drawing has a map of its own and shares all else with this view, its prototype. */
+  drawSecond(title) {
+    const { beside, besideName } = this;
+    const place = this.page.labels.indexOf(beside);
+    this.twin = Object.assign(Object.create(this), { owner: this, map: this.other, drawing: this.second,
+      head: place < 0 ? this.head : place, hasNoAnswers: place < 0,
+      caption: place < 0 ? besideName : null });
+    this.twin.layOut();
+    this.second.replaceChildren(...title, this.twin.drawMap());
   }
 
   drawLegend() {
@@ -585,7 +655,7 @@ class View {
     this.shown = tokens.map((word) => (word.length > most ? `${word.slice(0, most - 1)}…` : word));
     const widest = Math.ceil(Math.max(20, ...this.shown.map((word) => pen.measureText(word).width))) + 8;
     pen.font = SMALL_FONT;
-    this.arcs = this.showLabels ? this.layOutArcs(pen, narrow) : { width: 0 };
+    this.arcs = this.showLabels && !this.other ? this.layOutArcs(pen, narrow) : { width: 0 };
     const numbers = narrow ? 34 : 40;
     const room = (this.drawing.clientWidth || 640) - 2 * (widest + numbers) - this.arcs.width;
     const middle = Math.max(narrow ? 60 : 110, Math.min(300, room));
@@ -683,12 +753,20 @@ class View {
   // -- One token: where its attention goes, and what comes to it
 
   hover(position) {
+    if (this.owner) {
+      this.owner.hover(position);
+      return;
+    }
     if (this.hovered === position || !this.map) return;
     this.hovered = position;
     this.drawFocus();
   }
 
   pin(position) {
+    if (this.owner) {
+      this.owner.pin(position);
+      return;
+    }
     if (!this.map) return;
     this.pinned = this.pinned === position ? null : position;
     this.drawControls();
@@ -723,6 +801,8 @@ class View {
     this.svg.classList.toggle("av-every", this.relation === EVERY);
     this.svg.querySelectorAll("[data-arc]").forEach((arc) => arc.classList.toggle("av-own",
       arc.getAttribute("data-arc").split(" ").includes(String(focus))));
+    if (this.owner) return;
+    this.twin?.drawFocus();
     this.describe();
   }
 
@@ -770,7 +850,7 @@ class View {
       pair.lane = 1 + Math.max(0, ...inside.map((other) => other.lane));
     });
     // If there is room, the column says how the arcs point.
-    const way = narrow ? "" : this.reverse ? "parent → dependent" : "dependent → parent";
+    const way = narrow ? "" : this.reverse ? "syntax: from parent" : "syntax: to parent";
     const width = name + 16 + laneWidth * Math.max(...pairs.map((pair) => pair.lane));
     return { pairs, name, laneWidth, way,
       width: Math.ceil(Math.max(width, pen.measureText(way).width + 4)) };
@@ -861,7 +941,7 @@ class View {
     const { asked, read = asked, picked, gold, right, relation } = question;
     const name = read === asked ? tokens[asked] : `${tokens[asked]} ${tokens[read]}`;
     const ends = this.isReverse ? [tokens[picked], name] : [name, tokens[picked]];
-    const answer = picked === read ? `${name}: no word` : ends.join(" → ");
+    const answer = picked === read ? `${name}: no word` : ends.join(" attends to ");
     return element("li", { class: right ? "av-right" : "av-wrong", "data-asked": asked,
       "data-picked": picked }, `${relation}: ${answer} `,
     right ? "✓ right" : `✗ wrong, ${words(gold)} would be right`);
@@ -929,7 +1009,7 @@ class View {
 
 const relationName = (relation) => (relation === EVERY ? "every relation" : relation);
 const tally = (questions) => `${questions.filter((q) => q.right).length} of ${questions.length} right`;
-const sameWord = (token, word) => token.toLowerCase() === word.toLowerCase();
+const sameWord = (token, word) => token.replace(/^[Ġ▁ ]/, "").toLowerCase() === word.toLowerCase();
 
 const hasRelation = (page, relation) => page.questions.some(
   (q) => relation === EVERY || q.relation === relation);

@@ -12,6 +12,7 @@ from helpers.metrics.dependency_heads import relation_tables
 from helpers.metrics.head_counts import count_heads
 from helpers.metrics.reference import ALL
 from helpers.store.maps import open_maps
+from helpers.store.store import open_store
 from helpers.viewer.view import view
 
 LAYERS = 3
@@ -154,6 +155,12 @@ def test_key_of_a_store_depends_on_its_maps():
     assert not folder.exists()
 
 
+def test_a_store_is_opened_from_the_home_folder(monkeypatch):
+    store = open_maps(softmax_maps(5, 5), list("abcde"))
+    monkeypatch.setenv("HOME", str(store.folder.parent))
+    assert open_store(f"~/{store.folder.name}").key == store.key
+
+
 GOOD = softmax_maps(5, 5)
 NAN = GOOD.copy()
 NAN[1, 0, 2, 3] = np.nan
@@ -176,6 +183,26 @@ def mention(*fields):
         ([np.full((1, 1, 5, 5), "x")], {}, "example 0: "),
         ([GOOD] * 2, {}, "of one at least"),
         ([GOOD], {"words": [[0, 1]]}, "longer than|shorter than"),
+        ([GOOD], {"words": [[1, 0, 0, 2, 3]]}, "0, 1, 2 ... in order"),
+        ([GOOD], {"words": [[0, 1, 0, 2, 3]]}, "0, 1, 2 ... in order"),
+        ([GOOD], {"words": [[0, 2, 3, 4, 5]]}, "0, 1, 2 ... in order"),
+        ([GOOD], {"words": [[1, 2, 3, 4, 5]]}, "0, 1, 2 ... in order"),
+        ([GOOD], {"words": [[-1, 0, 1, 2, -1]]}, "None for special tokens"),
+        ([GOOD], {"words": [["a", "b", "c", "d", "e"]]}, "word_ids"),
+        ([GOOD], {"words": [5]}, "example 0: "),
+        ([GOOD], {"records": [{"head": [0] * 5}]}, "the fields of a record are"),
+        ([GOOD], {"records": [5]}, "the fields of a record are"),
+        ([GOOD], {"records": ["d1"]}, "the fields of a record are"),
+        ([GOOD], {"records": [{"document": 3.5}]}, "document is 3.5; expected str"),
+        ([GOOD], {"records": [{"heads": "01111", "relations": list("abcde")}]}, "heads is '01111'"),
+        ([GOOD], {"records": [{"heads": [0.0] * 5, "relations": list("abcde")}]}, "expected int"),
+        ([GOOD], {"records": [{"heads": [0] * 5, "relations": [1] * 5}]}, "expected str"),
+        ([GOOD], {"records": [{"pairs": [], "tags": [1] * 5}]}, "tags is .* expected str or None"),
+        ([GOOD], {"records": [{"split": "test"}]}, "split is 'test'"),
+        ([GOOD], {"records": [{"pairs": [3]}]}, "pairs is .* expected list or tuple"),
+        ([GOOD], mention("0", 1, 1, 0), "whole numbers"),
+        ([GOOD], mention(0, 1, "chain", 0), "whole numbers"),
+        ([GOOD], mention(0, 1, 1), "mentions is|not enough values"),
         ([GOOD], {"words": [[0, 1, None, 2, 3]]}, "special tokens stand between words"),
         ([GOOD], {"words": [[None] * 5]}, "or there is no word"),
         ([GOOD], {"records": [{"pairs": [[0, 5, "x"]]}]}, "has the word 5"),
@@ -190,6 +217,91 @@ def test_maps_that_cannot_be_used_are_refused_in_a_line(maps, options, message):
     with pytest.raises(InputError, match=message) as error:
         open_maps(maps, [list("abcde")], **options)
     assert "\n" not in str(error.value)
+
+
+def layers_of(*examples):
+    """A batch as transformers returns it: a tensor [text, head, query, key] for each layer."""
+    return tuple(torch.tensor(np.stack(layer)) for layer in zip(*examples, strict=True))
+
+
+@pytest.mark.parametrize("n_texts", [1, 2, LAYERS, 4])
+@pytest.mark.parametrize("form", [tuple, list, np.stack])
+def test_a_batch_is_split_by_text_or_refused(n_texts, form):
+    texts = [softmax_maps(5, 5, seed) for seed in range(n_texts)]
+    maps = form(layers_of(*texts))
+    if n_texts == LAYERS and form is not tuple:  # the same shapes as examples
+        with pytest.raises(InputError, match=r"tuple\(maps\) for layers"):
+            open_maps(maps, [list("abcde")] * n_texts)
+        return
+    store = open_maps(maps, [list("abcde")] * n_texts)
+    for example, expected in zip(store, texts, strict=True):
+        np.testing.assert_allclose(example.attention, expected, atol=1e-3)
+    if n_texts > 1:
+        with pytest.raises(InputError, match="tokens of each"):
+            open_maps(maps, list("abcde"))
+
+
+def test_as_many_examples_as_layers_are_given_by_layer():
+    texts = [softmax_maps(5, 5, seed) for seed in range(LAYERS)]
+    for maps in ([tuple(text) for text in texts], tuple(map(tuple, texts))):
+        store = open_maps(maps, [list("abcde")] * LAYERS)
+        np.testing.assert_allclose(store[1].attention, texts[1], atol=1e-3)
+    assert (
+        len(open_maps([texts[0][:1].repeat(2, 0)] * 2, [list("abcde")] * 2)) == 2
+    )  # both readings
+
+
+class Outputs:
+    def __init__(self, attentions):
+        self.attentions = attentions
+
+
+@pytest.mark.parametrize(
+    ("maps", "tokens", "message"),
+    [
+        ((), list("abcde"), "eager"),
+        (None, list("abcde"), "eager"),
+        ((None, None), list("abcde"), "sdpa"),
+        ([(None,), (None,)], [list("abcde")] * 2, "sdpa"),
+        (Outputs((None,)), list("abcde"), "sdpa"),
+        (Outputs((layers_of(GOOD), layers_of(GOOD))), list("abcde"), "the finished text"),
+        (GOOD, [101, 102, 103, 104, 105], "convert_ids_to_tokens"),
+        (GOOD, np.arange(5), "convert_ids_to_tokens"),
+        (GOOD, torch.arange(5)[None], "convert_ids_to_tokens"),
+        ([GOOD], [[1, 2, 3, 4, 5]], "convert_ids_to_tokens"),
+        (GOOD, "abcde", "convert_ids_to_tokens"),
+        (GOOD, {"input_ids": [1]}, "convert_ids_to_tokens"),
+        (GOOD, ["a", None, "b", "c", "d"], "list of texts, not None"),
+        (GOOD, [list("abcde"), []], "list of texts"),
+        (GOOD, [[list("abcde")]], "expected 2"),
+    ],
+)
+def test_what_is_no_maps_or_no_tokens_is_refused_by_name(maps, tokens, message):
+    with pytest.raises(InputError, match=message) as error:
+        open_maps(maps, tokens)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("roles", ["[CLS]", ["[CLS]"], {"bos": "a"}])
+def test_special_tokens_have_roles(roles):
+    with pytest.raises(InputError):
+        open_maps(GOOD, list("abcde"), special_tokens=roles)
+
+
+def test_numbers_and_arrays_of_numpy_are_taken_as_those_of_python():
+    words = np.array([None, 0, 0, 1, 2, None], dtype=object)
+    records = {
+        "heads": np.array([0, 1, 1]),
+        "relations": np.array(["root", "obj", "punct"]),
+        "pairs": [np.array([1, 0, "obj"], dtype=object), (np.int64(2), np.int8(0), "x")],
+        "tags": ("V", "N", None),
+        "mentions": [[np.int64(0), 1, None, np.int32(0)]],
+    }
+    store = open_maps(softmax_maps(6, 6), np.array(TOKENS), words=words, records=records)
+    record = json.loads(json.dumps(store.record(0)))
+    assert record["heads"] == [0, 1, 1] and record["pairs"] == [[1, 0, "obj"], [2, 0, "x"]]
+    ids = torch.tensor([0, 0, 1, 1, 2])
+    assert open_maps(GOOD, list("abcde"), words=ids)[0].tokens[:2] == ["ab", "cd"]
 
 
 def test_maps_of_two_models_and_of_no_example_are_refused():

