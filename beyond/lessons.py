@@ -153,7 +153,7 @@ def draw_arcs(words: Sequence[str], links: Links, picks: np.ndarray | None = Non
 def _longest(links: Links, picks: np.ndarray | None) -> int:
     """Compute the distance of the longest arrow, in words."""
     link, parent = np.nonzero(links.gold)
-    ends = [abs(parent - links.word[link])]
+    ends: list[np.ndarray] = [abs(parent - links.word[link])]
     if picks is not None:
         ends.append(abs(picks - links.word)[picks != ROOT])
     return int(np.concatenate([*ends, [1]]).max())

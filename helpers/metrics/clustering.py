@@ -36,7 +36,7 @@ WORD_DISTANCE_STRIDE = 8
 # Figure 6 colours attention heads by these thresholds, which are those of the released analysis.
 POSITION_SHARE = 0.5  # of a head's attention, to one relative position
 TOKEN_SHARE = 0.6  # of a head's attention, to one type of token
-THRESHOLDS = dict.fromkeys(("previous", "current", "next"), POSITION_SHARE)
+THRESHOLDS: dict[str, float] = dict.fromkeys(("previous", "current", "next"), POSITION_SHARE)
 # "first" is the first token, if it is neither [CLS] nor [SEP].
 THRESHOLDS |= dict.fromkeys(("cls", "sep", "first", "punctuation"), TOKEN_SHARE)
 

@@ -75,7 +75,7 @@ def read(
             raise InputError(f"there is no {name} {value!r}; use {' or '.join(get_args(choices))}")
     encoder = model if isinstance(model, Model) else load_model(str(model))
     spec = {"kind": "text", "texts": texts, "parser": parser}
-    corpus = Corpus("own-text", spec, lambda _: iter(texts))
+    corpus: Corpus[Any] = Corpus("own-text", spec, lambda _: iter(texts))
     inputs = store_inputs(
         encoder.key, corpus, level=level, lens=lens, max_tokens=encoder.max_length
     )
