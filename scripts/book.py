@@ -89,6 +89,10 @@ def main() -> None:
     write_reports([run for run in runs if run.name == "minilm"] if arguments.quick else runs)
     write_runs(runs)
     write_viewers()
+    sys.path.insert(0, str(ROOT))
+    from scripts.browser_page import add_to_book  # late: it imports torch
+
+    add_to_book(SOURCE)
     # In this process, which has imported most of what the pages of functions are about.
     doctrees = ROOT / "build" / "book-doctrees"
     flags = ["-W", "--keep-going", "-q", "-d", doctrees, SOURCE, BOOK]

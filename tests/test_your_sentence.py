@@ -1,0 +1,260 @@
+"""The page "Your sentence" in a real browser, from a local server, with no other request."""
+
+import base64
+import re
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import urlencode
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from helpers.data.wikipedia import SAMPLE, articles
+from helpers.errors import InputError
+from helpers.store.maps import open_maps
+from helpers.viewer.page import page_facts, thumbnails
+from scripts.browser_model import open_graph, run_graph
+from scripts.browser_page import write_page
+
+ROOT = Path(__file__).resolve().parent.parent
+CHROMIUM = Path("/usr/bin/chromium")
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+SCRIPTS = {"your-sentence.js", "viewer.js", "tokenizer.js", "runtime.js"}
+FILES = {"", *SCRIPTS, "runtime.wasm", "graph.onnx", "vocabulary.txt"}
+LOADED = "() => document.querySelector('.av-lines line')"
+HOSTILE = "<img src=x onerror=alert(1)> & <b>bold</b>"
+# What the bundled text has little of.
+UNUSUAL = (
+    "Ça va? Crème brûlée à l'Éléphant, naïve façade, İstanbul, ΣΊΣΥΦΟΣ and Straße.",
+    "北京 is the 首都 of 中国。東京タワー, 한국어, हिन्दी, العربية, עברית, ไทย",
+    "I love 🍕 and 👩‍👩‍👧‍👦 ❤️ 🇩🇪!",
+    "[CLS] [SEP] [MASK] [UNK] [PAD] are text here.",
+    "a\u200bb\ufeffc\u00add\u202eabc\u0000x\ufffdy tab\tline\nline\r\u2028\u3000\u00a0end",
+    "x" * 101 + " " + "x" * 100,
+    "price $5 <b>^`~|+=</b> © ® ™ ½ € № ﬁ ① Ⅷ ｱｲｳ Ａｂｃ",
+    "",
+)
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs pip install playwright")
+pytestmark = [
+    pytest.mark.default_model,
+    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"there is no {CHROMIUM}"),
+]
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    from helpers.model.loading import load_model
+
+    return load_model("minilm", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def graph(folder):
+    """The graph of the page, open in Python."""
+    return open_graph(folder / "graph.onnx")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site") / "your-sentence"
+    try:
+        write_page(folder)
+    except InputError as error:
+        pytest.skip(str(error))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(folder):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as running:
+        yield running.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+
+
+@pytest.fixture(scope="module")
+def requests():
+    """The addresses that the page asked for, and the messages that it logged."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def page(browser, address, requests):
+    """The page with its first sentence."""
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.set_default_timeout(120_000)
+    page.on("request", lambda request: requests.append(request.url.removeprefix(address)))
+    page.on("console", lambda message: requests.append(message.text))
+    page.on("pageerror", lambda error: requests.append(str(error)))
+    page.goto(address)
+    page.wait_for_function(LOADED)
+    return page
+
+
+def sentences(count):
+    """Sentences of the bundled text, those with unusual characters first."""
+    found = []
+    for article in articles(SAMPLE):
+        for paragraph in article.paragraphs:
+            found += re.split(r"(?<=[.!?]) ", paragraph)
+    return sorted(found, key=str.isascii)[:count]
+
+
+def show(page, text):
+    """Type a sentence and wait for its maps."""
+    page.fill("#text", text)
+    page.click("text=Show attention")
+    page.wait_for_function(
+        "text => new URLSearchParams(location.hash.slice(1)).get('text') === text", arg=text
+    )
+
+
+def run_in_browser(page, texts):
+    """Compute the maps of texts in the page."""
+    run = """async (texts) => {
+      const { yourSentence } = await import("./your-sentence.js");
+      const { tokenizer, run } = yourSentence.model;
+      const packed = [];
+      for (const text of texts) {
+        const { attention } = await run(tokenizer.encode(text), 0);
+        packed.push(await new Promise((done) => {
+          const reader = new FileReader();
+          reader.onload = () => done(reader.result);
+          reader.readAsDataURL(new Blob([attention]));
+        }));
+      }
+      return packed;
+    }"""
+    for address in page.evaluate(run, texts):
+        yield np.frombuffer(base64.b64decode(address.partition(",")[2]), np.float32)
+
+
+def test_tokenizer_gives_the_ids_of_transformers(page, encoder):
+    texts = [*UNUSUAL, *sentences(1000)]
+    ids = page.evaluate(
+        """async (texts) => {
+          const { yourSentence } = await import("./your-sentence.js");
+          return texts.map((text) => yourSentence.model.tokenizer.encode(text));
+        }""",
+        texts,
+    )
+    for text, found in zip(texts, ids, strict=True):
+        assert found == encoder.tokenizer(text)["input_ids"], text
+
+
+def test_maps_of_20_sentences_are_those_of_python(page, encoder, graph):
+    texts = [text for text in sentences(100) if len(text.split()) < 30][:20]
+    for text, maps in zip(texts, run_in_browser(page, texts), strict=True):
+        inputs = encoder.tokenizer(text, return_tensors="pt")
+        graph_maps, _ = run_graph(graph, inputs["input_ids"][0].tolist())
+        np.testing.assert_allclose(maps.reshape(graph_maps.shape), graph_maps, atol=1e-4)
+        exact = encoder.model(**inputs, output_attentions=True).attentions
+        difference = np.abs(graph_maps - np.concatenate([m[0].detach() for m in exact]))
+        assert difference.mean() < 0.003
+
+
+def test_small_maps_and_summaries_are_those_of_the_viewer(page, encoder, graph):
+    text = "The keys to the old cabinet, which she found, are on the table."
+    show(page, text)
+    shown = page.evaluate(
+        """async () => {
+          const { example } = (await import("./your-sentence.js")).yourSentence;
+          return { ...example, small: example.small.map((cells) => Array.from(cells)), maps: [] };
+        }"""
+    )
+    maps = run_graph(graph, encoder.tokenizer(text)["input_ids"])[0]
+    maps = maps.reshape(encoder.layers, encoder.heads, *maps.shape[1:])
+    store = open_maps(maps, shown["tokens"], special_tokens=encoder.special_tokens)
+    facts = page_facts(store, store[0])
+    assert [shown[name] for name in ("kinds", "special")] == [facts["kinds"], facts["special"]]
+    cells = thumbnails(maps, np.arange(maps.shape[-1]))
+    np.testing.assert_allclose(shown["small"][0], cells.ravel(), atol=1)
+    for found, expected in zip(shown["summaries"], facts["summaries"], strict=True):
+        found_table, table = (
+            pd.Series(texts).str.extract(r"(?P<share>\d+)% to (?P<name>.+)")
+            for texts in (found, expected)
+        )
+        assert list(found_table["name"]) == list(table["name"])
+        shares = (found_table["share"].astype(int), table["share"].astype(int))
+        np.testing.assert_allclose(*shares, atol=1)
+
+
+def test_head_has_the_name_and_number_of_the_atlas(page):
+    atlas = pd.read_csv(ROOT / "figures/minilm/tables/atlas.csv", index_col=["layer", "head"])
+    name, number = atlas.loc[(1, 3), ["name", "number"]]
+    page.click("[data-head='1-3']")
+    heading = page.locator(".av-name", has_text="Head 1-3")
+    assert f"{name}, {number}" in heading.inner_text()
+
+
+def test_slider_changes_the_maps_and_says_the_angle(page, encoder, graph):
+    text = "The keys to the old cabinet are on the table."
+    show(page, text)
+    ids = encoder.tokenizer(text)["input_ids"]
+    intact = run_graph(graph, ids)[1]
+    for change, name in enumerate(("constant", "dropped", "given to words"), 1):
+        page.fill("#change", str(change))
+        page.wait_for_function(
+            "name => document.getElementById('change-name').value === name", arg=name
+        )
+        vector = run_graph(graph, ids, change)[1]
+        cosine = intact @ vector / np.linalg.norm(intact) / np.linalg.norm(vector)
+        degrees = float(re.search(r"turns by ([\d.]+)°", page.inner_text("#angle"))[1])
+        assert degrees == pytest.approx(np.degrees(np.arccos(cosine)), abs=0.1)
+    to_cls = page.locator(".av-lines line[data-key='0']")
+    assert to_cls.count() == 0
+    page.fill("#change", "0")
+    page.wait_for_function("() => document.getElementById('change-name').value === 'as it is'")
+    assert to_cls.count() > 0
+
+
+def test_address_with_a_sentence_shows_it_as_text(page):
+    link = {"text": HOSTILE, "cls": "dropped", "head": "2-5"}
+    page.evaluate("hash => { location.hash = hash; }", urlencode(link))
+    page.locator(".av-name", has_text="Head 2-5").wait_for()
+    assert page.input_value("#text") == HOSTILE
+    assert page.inner_text("#change-name") == "dropped"
+    assert page.locator("#viewer img").count() == 0
+    assert "<" in page.locator(".av-svg").first.text_content()
+
+
+def test_drawing_is_copied_as_svg(page):
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.click("text=Copy as SVG")
+    page.wait_for_function(
+        "() => navigator.clipboard.readText().then((text) => text.startsWith('<svg'))"
+    )
+
+
+def test_texts_that_are_too_long_or_empty_are_refused(page):
+    for text, message in (("word " * 200, "202 tokens"), (" ", "Type a sentence")):
+        page.fill("#text", text)
+        page.click("text=Show attention")
+        page.locator("#message[role=alert]", has_text=message).wait_for()
+
+
+def test_nothing_else_was_asked_for(page, requests):
+    """The last test of this page: requests have no sentence in them, and nothing was logged."""
+    assert set(requests) == FILES
+
+
+def test_page_in_a_file_says_that_it_needs_a_server(browser, folder):
+    page = browser.new_page()
+    page.goto((folder / "index.html").as_uri())
+    page.wait_for_timeout(300)
+    assert "server" in page.inner_text("#message")
