@@ -54,7 +54,7 @@ class Settings:
     random_init: int | None = _setting(None, "a seed: re-initialise all weights but the embeddings")
     text: str = _setting("", "text file, or folder of .txt and .md (default: bundled sample)")
     treebank: str = _setting(
-        "", "corpus name, file, folder or TRAIN,DEV (default: parses of the text)"
+        "", "corpus name, file, folder or TRAIN,DEV (default: automatic parses)"
     )
     pairs: str = _setting("", "file of labelled pairs of words, for 4.2 in place of trees")
     parser: str = _setting("", "spaCy pipeline for automatic parses (default: English, bundled)")
@@ -65,7 +65,7 @@ class Settings:
     segments: int | None = _setting(1000, "segments of two paragraphs to sample ('all': no limit)")
     sentences: int | None = _setting(2000, "treebank sentences to sample ('all': no limit)")
     gradient_segments: int | None = _setting(
-        128, "segments for the gradients of section 3.2 ('all': no limit)"
+        128, "segments for the gradients of 3.2 ('all': no limit)"
     )
     max_tokens: int = _setting(128, "largest number of tokens of an example")
     minimum_count: int = _setting(100, "smallest number of words of a relation in Table 1")

@@ -315,9 +315,9 @@ def silver_treebank(
         parses = cached("parses", parse, inputs={"corpus": spec}, code=CODE)
         counts.update(parses["counts"])
         counts["sentences read"] += len(parses["sentences"])
-        for words, heads, relations, split, source, tags in parses["sentences"]:
+        for words, heads, relations, split, source, tags, spaces in parses["sentences"]:
             tree = (tuple(words), tuple(heads), tuple(relations))
-            yield Sentence(*tree, split, source, tuple(tags))
+            yield Sentence(*tree, split, source, tuple(tags), tuple(spaces))
 
     return Corpus(f"{text_name(text)}-silver", spec, read)
 

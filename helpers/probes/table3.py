@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from helpers.cache import cached
 from helpers.metrics import by_model
-from helpers.metrics.heads import head_rows
+from helpers.metrics.heads import head_rows, layers_from_1
 from helpers.metrics.reference import COMPARED, UAS_WITHOUT_PUNCTUATION, UUAS, paper_table3
 from helpers.probes import CODE
 from helpers.probes.data import ProbeData, attention_block, prepare
@@ -205,7 +205,7 @@ def fit_hidden(data: ProbeData, name: str, seeds: int) -> tuple[ProbeCounts, pd.
     held_out = max(1, len(order) // 10)
     metric = METRICS.get(name, UAS_WITHOUT_PUNCTUATION)
     rows = []
-    numbers = [0, *data.store.layer_numbers]
+    numbers = [0, *layers_from_1(data.store.layers, data.store.layer_numbers)]
     for layer in range(data.store.layers + 1):
         at_layer = data.at_layer(layer)
         probe = seeded(partial(HIDDEN[name], at_layer), 0)

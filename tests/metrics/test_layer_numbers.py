@@ -93,7 +93,7 @@ def test_panels_find_heads_by_the_numbers_of_their_layers(numbered, sentences, o
         label = panel.title.removeprefix("Head ").partition(":")[0]
         layer, head = heads.parse_head(label, NUMBERS)
         assert label in labels
-        assert (panel.location.layer, panel.location.head) == (layer + 1, head + 1)
+        assert (panel.location.layer, panel.location.head) == (NUMBERS[layer], head + 1)
 
 
 def test_attending_layers_leave_out_what_a_configuration_calls_other(encoder, monkeypatch):

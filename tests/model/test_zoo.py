@@ -13,7 +13,7 @@ from zoo import ZOO
 
 from helpers.errors import ModelError
 from helpers.model.loading import Model
-from helpers.notes import heads_notes
+from helpers.study import heads_notes
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = "MK the cat sat"  # the first letters are amino acids

@@ -479,6 +479,8 @@ def estimate_ratio(
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = log_ratio(effect)
         replicates = log_ratio(resampled)
+    # As for edges, a resample in which a ratio does not exist counts with the value of all.
+    replicates = np.where(np.isfinite(replicates), replicates, ratio)
     chosen = np.flatnonzero(np.isfinite(ratio))
     if len(chosen) < 2:
         return Estimate(np.nan, df=np.nan), len(chosen)
