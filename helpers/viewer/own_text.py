@@ -67,7 +67,9 @@ def read(
         If a text is empty or longer than the model takes, or if the model or the parser cannot be
         loaded.
     """
-    texts = [text] if not isinstance(text, Iterable) or isinstance(text, str) else list(text)
+    texts: list[Any] = (
+        [text] if not isinstance(text, Iterable) or isinstance(text, str) else list(text)
+    )
     if not texts or not all(isinstance(entry, str) and entry.strip() for entry in texts):
         raise InputError(f"read takes a text, or a list of texts, that are not empty; got {text!r}")
     for name, value, choices in (("level", level, Level), ("lens", lens, Lens)):
