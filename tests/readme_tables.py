@@ -17,7 +17,12 @@ from page_numbers import with_numbers
 
 from beyond.pages.run_folder import Run, open_run, rows_of
 from helpers.metrics.coreference import HELD_OUT
-from helpers.metrics.reference import paper_table1, paper_table2, paper_table3
+from helpers.metrics.reference import (
+    UAS_WITHOUT_PUNCTUATION,
+    paper_table1,
+    paper_table2,
+    paper_table3,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 RUNS = {"MPNet": "mpnet", "MiniLM": "minilm", "SmolLM2": "smollm2"}
@@ -30,6 +35,13 @@ OUTCOMES = {
 }
 CLAIMS_IN_SHORT = Path(__file__).with_name("claims_in_short.toml")
 FIRST_LATER_SECTION = 7
+PROBES = [
+    "Distances + GloVe",
+    "Attn",
+    "Attn + GloVe",
+    "Random-init Attn + GloVe",
+    "Bilinear probe on hidden states",
+]
 RELATIONS = {"all words": "All", "verb of an object": "dobj", "noun of a determiner": "det"}
 
 
@@ -91,15 +103,13 @@ def held_out_antecedents(runs: Mapping[str, Run]) -> pd.Series:
 
 
 def table_3(runs: Mapping[str, Run]) -> pd.DataFrame:
-    """Return the probes: UAS without punctuation, and UUAS of the structural probe."""
+    """Return the probes of attention and their rivals: UAS without punctuation."""
     columns = {"paper": dict(paper_table3())}
     for label, run in runs.items():
-        if "probes" in run.tables:
-            rows = rows_of(run.tables, "probes")
-            rows = rows[rows["metric"].isin(["UUAS", "UAS without punctuation"])]
-            columns[label] = dict(zip(rows["probe"], rows["value"], strict=True))
-    rows = [*paper_table3(), "Bilinear probe on hidden states"]
-    table = pd.DataFrame(columns).reindex(rows).dropna(how="all")
+        rows = rows_of(run.tables, "probes")
+        scores = rows[rows["metric"] == UAS_WITHOUT_PUNCTUATION].set_index("probe")["value"]
+        columns[label] = dict(scores)
+    table = pd.DataFrame(columns).reindex(PROBES)
     return table.map(lambda value: f"{value:.0f}" if pd.notna(value) else "")
 
 
