@@ -46,10 +46,10 @@ def reading_minutes(notebook: nbformat.NotebookNode) -> int:
 
 
 def with_minutes(page: str, minutes: Mapping[str, int]) -> str:
-    """Write the minutes of each notebook into its row of the table, the fourth cell."""
+    """Write the minutes of each notebook into its row of the table, the second cell."""
     for stem, number in minutes.items():
         link = rf"\[[^|]*/{stem}\.ipynb\)"
-        row = re.compile(rf"^(\| {link} \|[^|]*\|[^|]*\| )[^|]*( \|)", re.MULTILINE)
+        row = re.compile(rf"^(\| \d\d {link} \| )[^|]*( \|)", re.MULTILINE)
         page = row.sub(rf"\g<1>{number}\g<2>", page)
     return page
 
