@@ -262,13 +262,10 @@ def write_runs(runs: Sequence[Path]) -> None:
 
 
 def run_descriptions() -> dict[str, str]:
-    """Read what each run is from the list of figures/README.md, whose lines name some runs."""
+    """Read what each run is from the list of figures/README.md."""
     text = (ROOT / "figures" / "README.md").read_text(encoding="utf-8")
-    descriptions = {}
-    for names, description in re.findall(r"^- (\[.*\)): (.+)$", text, re.MULTILINE):
-        for name in LINK.findall(names):
-            descriptions[name[1]] = LINK.sub(r"\2", description)
-    return descriptions
+    rows = re.findall(r"^- \[([\w-]+)\]\(\1\): (.+)$", text, re.MULTILINE)
+    return {name: LINK.sub(r"\2", description) for name, description in rows}
 
 
 def run_page(folder: Path, description: str) -> str:
