@@ -4,6 +4,8 @@ Nothing is loaded from another host: the theme brings its fonts and scripts, and
 formulas themselves (MathML).
 """
 
+from pathlib import Path
+
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 from pygments.lexers.special import TextLexer
@@ -24,6 +26,8 @@ html_theme_options = {
 html_context = {"default_mode": "auto"}  # light or dark, as the reader's system
 html_static_path = ["_static"]
 html_css_files = ["book.css"]
+html_favicon = "_static/icon.svg"
+html_search_scorer = str(Path(__file__).parent / "search_scorer.js")
 html_extra_path = ["extra"]  # reports and viewers, which are pages of their own
 html_copy_source = True
 html_show_sphinx = False

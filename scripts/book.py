@@ -9,6 +9,7 @@ import argparse
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from html.parser import HTMLParser
@@ -43,6 +44,12 @@ VIEWERS_PLACE = re.compile(r"<!-- viewers -->.*?<!-- end -->\n", re.DOTALL)
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 BEFORE = re.compile(r"^Reading: \d+ minutes.*?(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"\b(?:[Nn]otebooks? )?(0\d|1[01])\b")
+ON_GITHUB = re.compile(r"github\.com[:/]([\w.-]+/[\w.-]+?)(?:\.git)?/?$")
+COLAB = """\
+[Open this notebook in Colab](https://colab.research.google.com/github/{repository}/blob/HEAD/notebooks/{name}).
+There, run `!pip install git+https://github.com/{repository}` in a cell of its own first.
+"""
+LAST_ON_COLAB = "06"  # the later ones need more than a free machine gives
 # The sentences of the viewers: a few lines with the relations that the findings speak of.
 SENTENCES = (
     "The committee that reviewed the proposals rejected my plan.",
@@ -148,6 +155,7 @@ def copy_notebooks() -> None:
                 cell.metadata.mystnb = {"code_prompt_show": "Settings", "code_prompt_hide": "Fold"}
         first = notebook.cells[0]
         first.source = BEFORE.sub(lambda match: before_you_start(match[0]), first.source)
+        first.source += colab_link(path.name, repository())
         nbformat.write(notebook, folder / path.name)
 
 
@@ -160,12 +168,35 @@ def before_you_start(paragraph: str) -> str:
     return f"```{{admonition}} Before you start\n{text}{needed}{needs}{separator}{rest}\n```"
 
 
+def repository() -> str:
+    """Name the repository on GitHub, owner/name, by the workflow or the git remote; "" for none."""
+    if "GITHUB_REPOSITORY" in os.environ:
+        return os.environ["GITHUB_REPOSITORY"]
+    command = ["git", "remote", "get-url", "origin"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    return repository_of(done.stdout)
+
+
+def repository_of(remote: str) -> str:
+    """Read owner/name from the address of a git remote; "" if it is not on GitHub."""
+    match = ON_GITHUB.search(remote.strip())
+    return match[1] if match else ""
+
+
+def colab_link(name: str, on_github: str) -> str:
+    """Write the link that opens a notebook on the paper in Colab; "" without a repository."""
+    if not on_github or name[:2] > LAST_ON_COLAB:
+        return ""
+    return "\n\n" + COLAB.format(repository=on_github, name=name)
+
+
 def relinked(text: str, folder: Path, up: str = "") -> str:
     """Change the relative links of a page in a folder of the repository into those of the book.
 
-    A file that is not in the book is linked in the repository that GITHUB_REPOSITORY names, if it
-    names one; otherwise the text of the link stays.
+    A file that is not in the book is linked in the `repository`, if there is one; otherwise the
+    text of the link stays.
     """
+    on_github = repository()
 
     def changed(match: re.Match[str]) -> str:
         image, label, target = match.groups()
@@ -182,11 +213,10 @@ def relinked(text: str, folder: Path, up: str = "") -> str:
         if page:
             mark, anchor = ("", "") if page == "index.md" else (mark, anchor)
             return f"[{label}]({up}{page}{mark}{anchor})"
-        repository = os.environ.get("GITHUB_REPOSITORY")
-        if not repository:
+        if not on_github:
             return label
         file = path.relative_to(ROOT).as_posix()
-        return f"[{label}](https://github.com/{repository}/blob/HEAD/{file})"
+        return f"[{label}](https://github.com/{on_github}/blob/HEAD/{file})"
 
     parts = []
     end = 0
@@ -236,9 +266,9 @@ def write_runs(runs: Sequence[Path]) -> None:
 
 
 def run_descriptions() -> dict[str, str]:
-    """Read what each run is from the table of figures/README.md."""
+    """Read what each run is from the list of figures/README.md."""
     text = (ROOT / "figures" / "README.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| \[([\w-]+)\]\(\1\) \| (.+?) \|", text, re.MULTILINE)
+    rows = re.findall(r"^- \[([\w-]+)\]\(\1\): (.+)$", text, re.MULTILINE)
     return {name: LINK.sub(r"\2", description) for name, description in rows}
 
 
@@ -289,7 +319,8 @@ def write_viewers() -> None:
     store = read(SENTENCES, level="word")
     for name, head in VIEWERS.items():
         view(store, **head).save(folder / f"{name}.html")
-    view(store, layer=3, head=1).save(folder / "all.html", range(len(store)))
+    chosen = view(store, **VIEWERS["objects"])
+    chosen.save(folder / "all.html", range(len(store)))
 
 
 class Links(HTMLParser):

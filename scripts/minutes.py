@@ -59,9 +59,10 @@ def count_tables(source: str) -> int:
 
 
 def with_minutes(page: str, minutes: Mapping[str, int]) -> str:
-    """Write the minutes of each notebook into its row of the table, the fourth cell."""
+    """Write the minutes of each notebook into its row of the table, the second cell."""
     for stem, number in minutes.items():
-        row = re.compile(rf"^(\| \[{stem}\]\([^|]*\|[^|]*\|[^|]*\| )[^|]*( \|)", re.MULTILINE)
+        link = rf"\[[^|]*/{stem}\.ipynb\)"
+        row = re.compile(rf"^(\| \d\d {link} \| )[^|]*( \|)", re.MULTILINE)
         page = row.sub(rf"\g<1>{number}\g<2>", page)
     return page
 

@@ -8,17 +8,22 @@ import nbformat
 import pytest
 
 from scripts import minutes, student
-from scripts.book import broken_links
+from scripts.book import broken_links, colab_link, repository_of
 
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = ROOT / "build" / "book"
 CHROMIUM = Path("/usr/bin/chromium")
+MAX_PAGE_BYTES = 3_000_000
+PHONE = {"width": 390, "height": 844}
 READ = (
     "index.html",
     "notebooks/02_separator_tokens.html",
     "notebooks/04_individual_heads.html",
     "notebooks/07_dark_secrets.html",
     "look-at-a-head.html",
+    "questions.html",
+    "notebooks.html",
+    "own-model.html",
     "api.html",
     "runs/minilm.html",
     "reports/minilm/index.html",
@@ -71,7 +76,13 @@ def test_pages_open_in_a_browser_without_a_message_or_a_request(book):
         for name in READ:
             page.goto(f"{book.as_uri()}/{name}")
             page.wait_for_load_state("load")
-        page.locator("#search-results li").first.wait_for()  # the search found something
+        hit = page.locator("#search-results li a").first
+        hit.wait_for()
+        assert "notebooks/" in hit.get_attribute("href")  # lessons before functions
+        page.goto(f"{book.as_uri()}/reports/minilm/index.html")
+        page.locator(".tile").first.click()
+        in_viewer = page.frame_locator("#viewer iframe")
+        in_viewer.locator(".av-lines line").first.wait_for(state="attached")
         page.goto(f"{book.as_uri()}/look-at-a-head.html")
         page.frame_locator("iframe.viewer").locator(".av-lines line").first.wait_for(
             state="attached"
@@ -80,8 +91,44 @@ def test_pages_open_in_a_browser_without_a_message_or_a_request(book):
         frame = page.frame_locator("iframe[title='Attention viewer']")
         page.locator("iframe[title='Attention viewer']").scroll_into_view_if_needed()
         frame.locator(".av-lines line").first.wait_for(state="attached")
+        page.set_viewport_size(PHONE)
+        for name in READ[:-1]:
+            page.goto(f"{book.as_uri()}/{name}")
+            width = page.evaluate("document.documentElement.scrollWidth")
+            if width > PHONE["width"]:
+                problems.append(f"{name} is {width} pixels wide on a phone")
         browser.close()
     assert not problems
+
+
+@pytest.mark.default_model
+def test_no_page_is_large(book):
+    sizes = {path: path.stat().st_size for path in book.rglob("*.html")}
+    large = max(sizes, key=lambda path: sizes[path])
+    assert sizes[large] <= MAX_PAGE_BYTES, large
+
+
+@pytest.mark.parametrize(
+    ("remote", "repository"),
+    [
+        ("https://github.com/someone/attention.git\n", "someone/attention"),
+        ("git@github.com:someone/attention.git\n", "someone/attention"),
+        ("https://github.com/someone/attention", "someone/attention"),
+        ("https://example.org/someone/attention.git\n", ""),
+        ("/somewhere/attention\n", ""),
+        ("", ""),
+    ],
+)
+def test_repository_of_a_remote(remote, repository):
+    assert repository_of(remote) == repository
+
+
+def test_colab_link_is_of_the_notebooks_on_the_paper_and_needs_a_repository():
+    link = colab_link("03_focused_vs_broad.ipynb", "someone/attention")
+    address = "github/someone/attention/blob/HEAD/notebooks/03_focused_vs_broad.ipynb"
+    assert f"(https://colab.research.google.com/{address})" in link
+    assert colab_link("03_focused_vs_broad.ipynb", "") == ""
+    assert colab_link("07_dark_secrets.ipynb", "someone/attention") == ""
 
 
 def test_a_dead_link_is_found(tmp_path):

@@ -8,8 +8,10 @@ from collections import Counter
 from dataclasses import fields
 from pathlib import Path
 
+import page_numbers
 import pytest
 import readme_tables
+import tiny_models
 from committed import committed_figures
 
 from helpers.__main__ import parser
@@ -34,6 +36,7 @@ PAGES = [
 ]
 SUBPACKAGES = "data|model|store|metrics|probes|plots|viewer|run|study|results|settings"
 FORMATS = ROOT / "helpers" / "data" / "README.md"
+QUESTIONS = ROOT / "book" / "questions.md"
 
 
 def test_every_function_that_the_map_names_is_there():
@@ -43,17 +46,19 @@ def test_every_function_that_the_map_names_is_there():
         pkgutil.resolve_name(f"helpers.{name}")  # an error names it
 
 
-def blocks(language):
+def blocks(language, pages=PAGES):
     """List the blocks of code in a language, each with the folder of its page."""
     found_blocks = []
-    for page in PAGES:
+    for page in pages:
         for block in re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.S):
             found_blocks.append((page.parent.name, block))
     return found_blocks
 
 
 @pytest.mark.default_model
-@pytest.mark.parametrize(("page", "block"), blocks("python"))
+@pytest.mark.parametrize(
+    ("page", "block"), blocks("python", [page for page in PAGES if page != QUESTIONS])
+)
 def test_every_block_of_python_runs_as_it_stands(page, block, tmp_path, monkeypatch):
     """Each by itself, under the quick profile, with the maps of the notebooks that are tested."""
     monkeypatch.setenv("ATTENTION_PROFILE", "quick")
@@ -65,6 +70,20 @@ def test_every_block_of_python_runs_as_it_stands(page, block, tmp_path, monkeypa
     if "save_figure" in block:
         saved = (tmp_path / "build").rglob("*.*g")
         assert {path.suffix for path in saved} == {".png"}
+
+
+@pytest.mark.default_model
+def test_the_lines_of_the_questions_run_in_one_session(tmp_path, monkeypatch):
+    """As the page says; `my-decoder` is a reader's, and the page writes into build/."""
+    model, tokenizer = tiny_models.gpt2()
+    tiny_models.save(tmp_path / "my-decoder", model, tokenizer)
+    (tmp_path / "figures").symlink_to(ROOT / "figures")
+    (tmp_path / "build").mkdir()
+    monkeypatch.chdir(tmp_path)
+    session = tmp_path / "session.py"
+    session.write_text("\n".join(block for _, block in blocks("python", [QUESTIONS])))
+    runpy.run_path(str(session))
+    assert (tmp_path / "build" / "head.html").is_file()
 
 
 def test_every_command_line_is_one():
@@ -122,9 +141,20 @@ def test_links_lead_somewhere():
             assert (page.parent / target).exists(), f"{page.relative_to(ROOT)}: {target}"
 
 
-def test_the_runs_side_by_side_are_the_committed_ones():
-    """``python tests/readme_tables.py`` writes the tables."""
-    written = readme_tables.blocks(committed_figures())
-    for name in readme_tables.PAGES:
-        page = (ROOT / name).read_text()
-        assert readme_tables.written_anew(page, written) == page, name
+def test_tables_and_numbers_of_the_pages_are_the_committed_ones():
+    """``python tests/readme_tables.py`` writes them."""
+    for path, text in readme_tables.rewritten_pages(committed_figures()).items():
+        assert path.read_text(encoding="utf-8") == text, path.name
+
+
+@pytest.mark.parametrize("name", readme_tables.PAGES)
+def test_every_number_of_a_page_comes_from_a_cell(name):
+    """tests/page_numbers.toml names the cells, and the few numbers that come from elsewhere."""
+    assert page_numbers.numbers_without_a_cell((ROOT / name).read_text(encoding="utf-8")) == []
+
+
+def test_every_cell_is_of_a_number_on_a_page():
+    text = "".join((ROOT / name).read_text(encoding="utf-8") for name in readme_tables.PAGES)
+    for number in page_numbers.read_numbers()["numbers"]:
+        assert page_numbers.pattern(number["text"]).search(text), number["text"]
+        assert number["text"].count("{}") == len(number["cells"]), number["text"]

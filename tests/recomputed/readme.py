@@ -1,4 +1,4 @@
-"""Compute ten numbers of README.md again, without the package helpers.
+"""Compute ten numbers of README.md and figures/README.md again, without the package helpers.
 
 ``python tests/recomputed/readme.py`` after runs of minilm, mpnet and smollm2, in about 3 minutes.
 
