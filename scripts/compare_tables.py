@@ -31,16 +31,16 @@ TOLERANCES = {"percentage": 0.2, "percentage of a trained probe": 2.0, "p": 0.00
 SHARE_TOLERANCE = 1e-3
 UNITS = dict.fromkeys(
     [
-        "accuracy_by_distance", "coreference", "coreference_held_out", "dependency_heads",
+        "accuracy_by_distance", "additions", "coreference", "coreference_held_out", "dependency_heads",
         "dependency_heads_held_out", "disagreement", "each_head", "gold_and_silver",
-        "paper_heads", "possessives", "probe_differences", "probe_seeds", "probes",
-        "relation_summary", "special_candidates", "universal_relations",
+        "paper_heads", "possessives", "relation_summary", "special_candidates", "universal_relations",
     ],
     "percentage",
 ) | dict.fromkeys(
     [
         "ablation", "bilinear_layers", "cross_data", "disabling", "fine_tuning", "importance",
-        "one_head", "partial_input_seeds", "partial_inputs", "pattern_trust", "pruning",
+        "one_head", "partial_input_seeds", "partial_inputs", "pattern_trust",
+        "probe_differences", "probe_layers", "probe_seeds", "probes", "pruning",
         "pruning_seeds", "structural_layers",
     ],
     "percentage of a trained probe",
