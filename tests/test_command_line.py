@@ -60,16 +60,6 @@ def test_run_chooses_notebooks_and_the_default_settings(arguments, expected, job
     assert len({folder for folder, _ in jobs}) == len(expected) and not figures.exists()
 
 
-@pytest.mark.parametrize(
-    "arguments", [[], ["fly"], ["run", "--sgments", "3"], ["run", "-p", "task"]]
-)
-def test_main_refuses_unknown_arguments_in_two_lines(arguments, capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main(arguments)
-    error = capsys.readouterr().err
-    assert stopped.value.code == 2 and error.startswith("usage: ") and error.count("\n") == 2
-
-
 def test_dry_run_lists_what_a_run_would_extract(figures, tiny_folder, tmp_path, capsys):
     text = tmp_path / "my.txt"
     text.write_text("\n".join(f"The cat {number} sat on a mat." for number in range(40)))
@@ -115,12 +105,6 @@ def test_run_refuses_a_folder_that_no_run_wrote_before_it_reads_an_input(
     page.touch()
     error = fails(capsys, "run", "--only", "00", "--name", "thesis", *arguments)
     assert f"{page.parent}: " in error and page.is_file()
-
-
-@pytest.mark.parametrize("address", ["nonsense", "tcp://127.0.0.1:1", "tcp://127.0.0.1:99999"])
-def test_run_refuses_an_absent_scheduler(address, figures, capsys, monkeypatch):
-    monkeypatch.setattr("helpers.store.cluster._active_client", lambda: None)  # of other tests
-    assert address in fails(capsys, "run", "--only", "00", "--scheduler", address)
 
 
 @pytest.mark.parametrize("name", ["CACHE", "BUILD"])

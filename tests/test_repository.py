@@ -100,12 +100,6 @@ def test_notebooks_are_committed_executed_and_clean(notebooks):
         assert not re.search(paths_of_a_machine, nbformat.writes(notebook)), number
 
 
-def test_notebooks_have_no_state_of_live_widgets(notebooks):
-    """A progress bar would stand in the page, stopped somewhere."""
-    for number, notebook in notebooks.items():
-        assert "widgets" not in notebook.metadata, number
-
-
 def test_notebooks_have_the_default_and_meaning_of_each_parameter(notebooks):
     """Another default would change the numbers of a notebook that is opened alone."""
     settings = {setting.name: setting for setting in fields(Settings)}
@@ -129,12 +123,6 @@ def test_notebooks_pass_each_parameter_to_the_study(notebooks):
             assert re.search(passed, setup), (number, name)
 
 
-def test_no_file_is_large():
-    for folder in ("notebooks", "helpers", "tests", "figures"):
-        for path in (ROOT / folder).rglob("*"):
-            assert path.stat().st_size <= 2 << 20, path
-
-
 def test_the_pages_that_name_the_project_agree():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     front_page = (ROOT / "README.md").read_text()
@@ -153,9 +141,3 @@ def test_targets_of_make_call_programs_that_are_there():
     programs |= {f"tests/benchmarks/bench_{name}.py" for name in measured.split()}
     for program in programs:
         assert (ROOT / program).is_file(), program
-
-
-def test_workflows_are_read_by_github():
-    for path in (ROOT / ".github").rglob("*.yml"):
-        content = yaml.safe_load(path.read_text())
-        assert content.get("jobs") or content.get("body") or path.stem == "config", path.name

@@ -131,22 +131,6 @@ def test_tables_reads_from_the_committed_run_what_this_one_lacks():
     assert Results(Settings(name="mine", seed=5)).tables() == {}
 
 
-def test_later_notebooks_are_a_run_of_their_own():
-    paper, later = Study(name="mine"), Study(name="mine", later=True)
-    save(paper)
-    save(later, table="edges")
-    assert later.results.build.name == "mine-later"
-    assert set(later.tables()) == {"edges"} and set(paper.tables()) == {"entropy"}
-
-
-def test_tables_of_a_damaged_record_are_not_read():
-    run = Results(Settings(name="mine"))
-    save(run)
-    (run.build / "run.json").write_text("{")
-    save(run, table="gradients")
-    assert set(run.tables()) == {"gradients"}
-
-
 def test_read_tables_reads_labels_as_text_and_empty_cells_as_missing():
     run = Results(Settings(name="mine"))
     labels = ["NA", "None", "null", None]
@@ -167,13 +151,3 @@ def test_run_json_has_the_model_and_the_corpora_that_were_used(tmp_path, tiny_fo
     assert record["model"]["weights_sha256"]
     assert record["corpora"]["text fingerprint"] == study.segment_corpus().fingerprint
     assert record["corpora"]["text"] == "text" and "treebank" not in record["corpora"]
-
-
-def test_save_figure_writes_the_formats_of_the_settings():
-    pictures = {}
-    for formats in ("png", "png,svg,pdf"):
-        run = Results(Settings(name="mine", formats=formats))
-        run.save_figure(plt.figure(), "fig4")
-        assert {path.suffix[1:] for path in run.build.glob("fig4.*")} == set(formats.split(","))
-        pictures[formats] = (run.build / "fig4.png").read_bytes()
-    assert len(set(pictures.values())) == 1

@@ -40,18 +40,6 @@ def test_a_value_that_no_run_can_use_is_refused_in_a_line_with_the_flag(setting,
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("setting", "value"), [("segments", "24"), ("quick", "True"), ("random_init", "0")]
-)
-def test_a_number_that_is_text_is_called_so(setting, value):
-    """As papermill passes it on with -r."""
-    with pytest.raises(InputError, match=r"is text; .* papermill's -p"):
-        make_settings(**{setting: value})
-    with pytest.raises(InputError) as error:
-        make_settings(segments="many")
-    assert "papermill" not in str(error.value)
-
-
 NO_FOLDERS = [
     "../../evil", "a/b", "..", "/etc", "a\\b", "compare", "book", "book-links", "screens", " ",
     "x" * 300, "a\n", "-a",
@@ -99,19 +87,6 @@ print([name for name in {HEAVY} if name in sys.modules])"""
 
 
 @pytest.mark.parametrize(
-    ("settings", "name"),
-    [
-        ({"device": "cpu", "stream": True, "formats": "png,pdf"}, "minilm"),
-        ({"model": "google/electra"}, "google--electra"),
-        ({"random_init": 0}, "minilm-random-0"),
-        ({"text": "my.txt", "name": "mine"}, "mine"),
-    ],
-)
-def test_run_name_of_default_settings_is_the_model(settings, name):
-    assert run_name(make_settings(**settings)) == name
-
-
-@pytest.mark.parametrize(
     ("settings", "label"),
     [
         ({"text": "some/where/my text.txt"}, "minilm--my-text"),
@@ -146,11 +121,6 @@ def test_run_name_is_that_of_the_file_and_not_of_its_path(tmp_path, monkeypatch)
     assert run_name(make_settings(model="./minilm")) == of_model
     (tmp_path / "elsewhere" / "my.txt").touch()
     assert run_name(make_settings(text="my.txt")) != of_text
-
-
-def test_run_name_counts_parameters():
-    names = {run_name(make_settings(), {"task": f"{folder}/a.tsv,b.tsv"}) for folder in "xy"}
-    assert len(names) == 2 and "minilm" not in names
 
 
 def test_a_setting_that_there_is_not_is_refused():

@@ -68,16 +68,6 @@ def test_controls_are_two_random_models_measured_through_the_lens_of_the_run(stu
     assert not squares[0].equals(squares[1]) and not squares[1].equals(squares[2])
 
 
-def test_names_of_models_have_their_own_random_weights(study):
-    names = ("trained", "random", "random-0", "random-1", "random-2")
-    seeds = [study.model_key(name)["random_init"] for name in names]
-    assert seeds == [None, 0, 0, 1, 2]
-    control = varied(study, random_init=2, seed=1)  # whose controls have other weights than itself
-    names = ("trained", "random", "random-1")
-    assert [control.model_key(name)["random_init"] for name in names] == [2, 4, 5]
-    assert len({json.dumps(study.model_key(name)) for name in study.models}) == 3
-
-
 def test_a_finished_store_opens_without_a_model(study, monkeypatch):
     keys = {name: study.segment_store(name).key for name in study.models}
     monkeypatch.setattr("helpers.study.load_model", lambda *_, **__: pytest.fail("loaded"))

@@ -1,23 +1,18 @@
 """Runs in other languages than English, with three kinds of tokenizers."""
 
-from pathlib import Path
-
 import numpy as np
 import other_languages
 import pandas as pd
 import pytest
-import tiny_models
-import transformers as hf
 from notebook_tools import executed
 
-from beyond.pages.compare import Run, across_treebanks
 from beyond.silver_parses import universal_relations
 from helpers.__main__ import main
 from helpers.data.treebank import PIPELINE
 from helpers.metrics.head_counts import count_heads
 from helpers.results import run_record
 from helpers.settings import flag
-from helpers.study import Study, objective_note
+from helpers.study import Study
 
 FAMILIES = {"Chinese": "bert", "German": "xlm_roberta", "Turkish": "roberta"}
 
@@ -108,38 +103,3 @@ def test_universal_relations_count_subtypes_with_their_universal_part(universal_
     accuracy = 100 * right.ravel() / sum(map(train.size, names))
     np.testing.assert_allclose(of_subjects["train_accuracy"], accuracy)
     assert "nsubj:pass" not in set(table["relation"])
-
-
-def test_compare_scores_heads_of_one_language_in_the_others(universal_tables):
-    runs = []
-    for name, (_, table) in universal_tables.items():
-        record = {"settings": {"model": "xlm"}}
-        runs.append(Run(Path(name), record, {"universal_relations": table}))
-    table = across_treebanks(runs)
-    subjects = table[table["relation"] == "nsubj"].set_index("run_of_choice")
-    assert set(subjects.index) == universal_tables.keys()
-    place_columns = ["relation", "direction", "layer", "head"]
-    for chooser, row in subjects.iterrows():
-        place = tuple(row[place_columns])
-        for name, (_, scored) in universal_tables.items():
-            scores = scored.set_index(place_columns).sort_index()
-            assert row[name] == scores.loc[place, "margin"]
-            if name == chooser:
-                train = scores["train_accuracy"]
-                assert train[place] == train["nsubj"].max()
-    other_model = Run(Path("other"), {"settings": {"model": "bert"}}, runs[0].tables)
-    assert across_treebanks([runs[0], other_model]).empty
-
-
-def test_objective_note_of_a_checkpoint_with_another_head(tmp_path, figures, tiny_folder):
-    def study_of(name, architecture):
-        tiny_models.save(tmp_path / name, *tiny_models.bert(architecture))
-        return Study(model=str(tmp_path / name), device="cpu")
-
-    study = study_of("classifier", hf.BertForSequenceClassification)
-    assert study.encoder.objective == "contrastive"
-    assert objective_note(study.encoder) in study.notes
-    assert "BertForSequenceClassification" in objective_note(study.encoder)
-    bare = study_of("bare", lambda config: hf.BertModel(config))
-    language_model = Study(model=str(tiny_folder("bert")), device="cpu")
-    assert not objective_note(bare.encoder) and not objective_note(language_model.encoder)

@@ -91,17 +91,6 @@ def test_report_of_later_papers_has_sentences_and_counts_its_claims(tmp_path):
     assert "0 of 0" not in html and "<iframe" not in html
 
 
-def test_claims_that_are_not_supported_come_first():
-    table = pd.DataFrame({
-        "id": ["a", "b"], "claim": ["A", "B"], "unit": "share", "reason": None, "paper_value": 0.5,
-        "value": 0.3, "value_low": 0.2, "value_high": 0.4,
-        "verdict": ["supported", "not supported"],
-    })  # fmt: skip
-    section = report.claims(Run(Path("toy"), RECORD, {"claims": table}))
-    assert "1 of 2 measured claims" in section
-    assert section.index("<td>B</td>") < section.index("<td>A</td>")
-
-
 def test_text_from_outside_stays_text(tmp_path):
     tile = {"layer": 1, "head": 1, "kind": "relation", "name": HOSTILE, "number": BIDI_TEXT}
     tables = {"atlas": pd.DataFrame([tile | {"relation": HOSTILE, "direction": ""}])}

@@ -12,20 +12,16 @@ from beyond.papers.accuracy_and_function import causal, plots
 from beyond.papers.accuracy_and_function.causal import (
     AT_EQUAL_ATTENTION,
     GIVEN_ATTENTION,
-    LATER,
     MARGIN,
     MATCHED_HEADS,
     NEXT,
     OTHER_WORDS,
-    PER_ATTENTION,
-    SIZE_OF,
     SPREAD,
     TURNS,
     WEIGHT,
     RelationCases,
     Sizes,
 )
-from beyond.papers.accuracy_and_function.centred_ranks import centred_correlation
 from beyond.papers.common.head_edges import (
     ANGLE,
     EFFECTS,
@@ -36,7 +32,6 @@ from beyond.papers.common.head_edges import (
     turns_by_weight,
 )
 from helpers.data.records import Sentence
-from helpers.errors import InputError
 from helpers.metrics import by_model
 from helpers.metrics.head_counts import count_heads
 from helpers.metrics.heads import DIRECTIONS, by_head
@@ -153,26 +148,6 @@ def test_effects_of_a_decoder_are_of_first_order(decoder_run):
     np.testing.assert_allclose(by_head(rows, "effect_at_equal_attention"), equal, atol=error)
 
 
-def test_correlations_have_the_effects_of_the_table(decoder_run):
-    table = decoder_run.tables["head_edge_effects"]
-    correlations = decoder_run.tables["head_edge_correlations"].set_index(["measure", "predictor"])
-    assert set(correlations.index.levels[0]) == {NEXT, LATER, *SIZE_OF.values()}
-    relations = list(table["relation"].unique())
-    scores = {}
-    for name in ("margin", "attention", "effect", "effect_at_equal_attention"):
-        by_relation = [by_head(table[table["relation"] == name_], name) for name_ in relations]
-        scores[name] = np.stack([values.ravel() for values in by_relation])
-    margin, attention, effect, equal = scores.values()
-    expected = {
-        GIVEN_ATTENTION: centred_correlation(margin, effect, [attention]),
-        AT_EQUAL_ATTENTION: centred_correlation(margin, equal),
-        PER_ATTENTION: centred_correlation(margin, effect / attention),
-    }
-    for predictor, value in expected.items():
-        measured = correlations.loc[(NEXT, predictor), "correlation"]
-        assert measured == pytest.approx(value, abs=0.02)  # ranks of nearly equal effects
-
-
 def made_up_sample(margins):
     """Make a sample of four edges in each relation, each in an article of its own."""
     n_relations = len(margins)
@@ -214,14 +189,6 @@ def test_a_planted_spread_of_heads_is_found(monkeypatch):
     table = ratios_of(monkeypatch, np.eye(3, 11), ones, ones, equal)
     assert table.loc[SPREAD, "value"] == pytest.approx(16**0.8)
     assert table.loc[MATCHED_HEADS, "value"] == pytest.approx(1)
-
-
-def test_causal_tables_refuse_a_treebank_with_too_few_edges(encoder_run):
-    sizes = SIZES._replace(minimum=1000)
-    with pytest.raises(InputError, match="1000 edges"):
-        causal.causal_tables(
-            encoder_run.encoder, encoder_run.store, encoder_run.counts, sizes, seed=0
-        )
 
 
 def test_fig16_draws_effects_as_they_are_and_at_equal_attention(encoder_run):

@@ -21,9 +21,7 @@ from beyond.papers.common.head_edges import (
     tokens_of_word,
     turned_angles,
 )
-from helpers.errors import ModelError
 from helpers.metrics.heads import DIRECTIONS
-from helpers.model.sites import sites
 from helpers.store.extract import extract
 
 LAYER = 1
@@ -83,17 +81,6 @@ def test_log_probabilities_are_those_of_full_passes(decoder):
     with torch.no_grad():
         logits = decoder.model(torch.tensor([PREFIX])).logits[0, -1].double()
     assert of_one == pytest.approx(logits.log_softmax(dim=-1)[FORMS[1][0]].item(), abs=1e-4)
-
-
-def test_log_probability_equals_the_models_own_loss(decoder):
-    """The loss of ``labels`` is over all tokens; here all but the form's are left out."""
-    (form, _) = FORMS
-    ids = torch.tensor([[*PREFIX, *form]])
-    labels = torch.tensor([[*[-100] * len(PREFIX), *form]])
-    with torch.no_grad():
-        loss = decoder.model(ids, labels=labels).loss.item()
-    (value,) = head_edges.log_probabilities(decoder, [case_of(forms=(form,))])
-    assert -value / len(form) == pytest.approx(loss, abs=1e-4)
 
 
 @pytest.mark.parametrize("queries", [(5,), (3, 4, 5)])
@@ -269,42 +256,6 @@ def test_turns_at_the_same_weight_are_between_two_cuts(tiny_encoder, store):
     expected = turned_angles(vectors[0], vectors[1]).mean().item()
     assert weighted[LAYER, HEAD] == pytest.approx(expected, rel=1e-4)
     assert (weighted > 0).all()
-
-
-def test_an_edge_through_which_nothing_comes_has_no_effect(tiny_encoder, store):
-    """An accurate head may do nothing: its value vectors are planted to be zero."""
-    encoder = tiny_encoder("bert")
-    cuts = [HeadCut(LAYER, HEAD)]
-    case = sentence_case(store)
-    site = sites(encoder.model)[LAYER]
-    width = site.values.weight.shape[0] // site.heads
-    rows = slice(HEAD * width, (HEAD + 1) * width)
-    weight = site.values.weight[rows].detach().clone()
-    bias = site.values.bias[rows].detach().clone()
-    with_values = head_edges.cut_effects(encoder, [case], cuts)[0, 0, 1]
-    with torch.no_grad():
-        site.values.weight[rows] = 0
-        site.values.bias[rows] = 0
-        try:
-            without_values = head_edges.cut_effects(encoder, [case], cuts)[0, 0, 1]
-        finally:
-            site.values.weight[rows] = weight
-            site.values.bias[rows] = bias
-    assert with_values > 0.05
-    assert without_values == pytest.approx(0, abs=1e-4)
-
-
-def test_cut_refuses_a_pass_without_a_softmax(tiny_encoder, store):
-    encoder = tiny_encoder("bert")
-    edge_pass = EdgePass(encoder, encoder.model, sentence_case(store))
-    with pytest.raises(ModelError, match="no softmax"), edge_pass.cut([HeadCut(LAYER, HEAD)]):
-        pass  # nothing is computed
-
-
-def test_turned_angles_are_those_of_the_cosine():
-    vectors = torch.from_numpy(np.random.default_rng(0).standard_normal((2, 5, 24)))
-    expected = [np.degrees(np.arccos(1 - cosine(*pair))) for pair in zip(*vectors, strict=True)]
-    np.testing.assert_allclose(turned_angles(*vectors), expected)
 
 
 def test_relation_edges_of_a_possessor_are_those_of_its_mark():

@@ -82,14 +82,6 @@ def test_map_features_by_hand():
     np.testing.assert_allclose(shaded(weights), weights**0.7)
 
 
-@pytest.mark.parametrize("length", [2, 3, 4, 9])
-def test_map_features_of_the_shortest_inputs_are_finite(length):
-    weights = np.random.default_rng(0).dirichlet(np.ones(length), (2, 3, length))
-    features = patterns.map_features(weights, np.arange(length) == 0)
-    assert features.shape == (2, 3, len(FEATURES)) and np.isfinite(features).all()
-    assert (features[..., FEATURES.index("square")] == 0).all()  # there is one text
-
-
 def test_trust_table_is_of_predictions_from_the_maps_of_other_heads():
     table, features = patterns.labelled_maps()
     labels = table["settled"]
