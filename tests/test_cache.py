@@ -14,7 +14,7 @@ import pytest
 
 import helpers.cache
 from beyond.papers.common.tasks import Pair, Task
-from helpers.cache import cached, code_digest, read_table
+from helpers.cache import cached, code_digest
 
 ROOT = Path(helpers.cache.__file__).parent.parent
 CODE = {"data/a.py": "0"}
@@ -176,9 +176,3 @@ def test_cached_runs_an_edited_function_of_a_script_again(tmp_path):
         script.write_text(USER_SCRIPT.format(value=value))
         done = subprocess.check_output([sys.executable, str(script)], text=True, cwd=tmp_path)
         assert done == f"{int(value) + 1}\n"
-
-
-def test_read_table_keeps_titles_of_articles_as_they_are(tmp_path):
-    table = pd.DataFrame({"article": ["01", "1984", "NA"], "layer": [1, 2, 3], "x": [0.5, None, 1]})
-    table.to_csv(tmp_path / "averages.csv", index=False)
-    pd.testing.assert_frame_equal(read_table(tmp_path / "averages.csv"), table)

@@ -157,14 +157,6 @@ def test_a_parameter_reaches_the_notebooks_that_declare_it(jobs, capsys):
     assert "-p seed: " in fails(capsys, "run", "-p", "seed", "3")
 
 
-def test_replicate_runs_the_paper_s_model_and_makes_its_page(jobs, figures):
-    assert main(["replicate"]) == 0
-    page = jobs["bert-base-uncased", "re"]
-    assert page.output == figures.parent / "build" / "bert-base-uncased" / "replication.ipynb"
-    assert jobs["bert-base-uncased", "05"].parameters["model"] == "bert-base-uncased"
-    assert ("bert-base-uncased-later", "07") not in jobs
-
-
 def test_compare_executes_the_page_on_the_folders_of_runs(figures, jobs, capsys):
     folders = [figures.parent / "build" / "mine", figures / "minilm"]
     for folder in folders:

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import nbformat
 import pytest
-import yaml
 from packaging.utils import canonicalize_name
 
-import helpers
 from helpers.model import checkpoint
 from helpers.settings import Settings
 from scripts.constraints import direct_requirements, installed_versions
@@ -46,13 +44,6 @@ def test_every_installed_need_of_the_requirements_has_its_version_pinned():
         pinned = (direct | constraints).items()
         assert installed <= pinned, installed - pinned
     assert tools | constraints == constraints | tools
-
-
-def test_the_conda_environment_installs_the_requirements():
-    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
-    assert {"pip": ["-r requirements.txt"]} in environment["dependencies"]
-    minimum = PROJECT["requires-python"].split(",")[0].removeprefix(">=")
-    assert f"python={minimum}" in environment["dependencies"]
 
 
 @pytest.mark.parametrize(
@@ -121,17 +112,6 @@ def test_notebooks_pass_each_parameter_to_the_study(notebooks):
         for name in set(re.findall(r"^\w+", parameters(notebook), re.M)) - OF_NOTEBOOKS:
             passed = rf"\b{name}={name}\b|\"{name}\": {name}\b|\*\*{name}\b"
             assert re.search(passed, setup), (number, name)
-
-
-def test_the_pages_that_name_the_project_agree():
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    front_page = (ROOT / "README.md").read_text()
-    assert front_page.startswith(f"# {citation['title']}\n")
-    assert citation["abstract"] == PROJECT["description"]
-    assert citation["version"] == helpers.__version__
-    assert citation["license"] == PROJECT["license"] == "MIT"
-    assert citation["preferred-citation"]["doi"] in front_page
-    assert f"## {helpers.__version__}" in (ROOT / "CHANGELOG.md").read_text()
 
 
 def test_targets_of_make_call_programs_that_are_there():

@@ -100,15 +100,6 @@ def test_run_name_of_other_settings_has_a_label_and_a_digest(settings, label):
     assert re.fullmatch(f"{label}-[0-9a-f]{{6}}", run_name(make_settings(**settings)))
 
 
-@pytest.mark.parametrize("text", ["my.txt", "x" * 200, "文" * 80])
-def test_run_name_differs_between_files_of_one_name(text):
-    """It is a name that a run can be given, and a file system takes."""
-    names = {run_name(make_settings(text=f"{folder}/{text}", segments=7)) for folder in "abc"}
-    assert len(names) == 3
-    for name in names:
-        assert make_settings(name=name).name == name and len(name.encode()) < 200
-
-
 def test_run_name_is_that_of_the_file_and_not_of_its_path(tmp_path, monkeypatch):
     (tmp_path / "elsewhere" / "minilm").mkdir(parents=True)
     (tmp_path / "my.txt").touch()

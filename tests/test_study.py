@@ -68,14 +68,6 @@ def test_controls_are_two_random_models_measured_through_the_lens_of_the_run(stu
     assert not squares[0].equals(squares[1]) and not squares[1].equals(squares[2])
 
 
-def test_a_finished_store_opens_without_a_model(study, monkeypatch):
-    keys = {name: study.segment_store(name).key for name in study.models}
-    monkeypatch.setattr("helpers.study.load_model", lambda *_, **__: pytest.fail("loaded"))
-    opened = varied(study)
-    assert {name: opened.segment_store(name).key for name in keys} == keys
-    assert opened.title == study.title and "3 layers of 4 heads" in opened.title
-
-
 def test_controls_see_a_part_of_the_sample_and_name_its_articles(study, monkeypatch):
     monkeypatch.setattr(Settings, "control_segments", 5)
     triples = list(product(SENTENCES, repeat=3))[:24]
@@ -100,17 +92,6 @@ def test_controls_see_a_part_of_the_sample_and_name_its_articles(study, monkeypa
     ]
     assert tables[0].equals(tables[1])
     assert not tables[1].equals(tables[2]) and not tables[1].equals(tables[3])
-
-
-def test_relations_of_a_store_are_counted_once(study, trees, monkeypatch):
-    parsed = varied(study, treebank=trees, minimum_count=1)
-    tables = tables_of_relations(parsed, parsed.shuffled_store())
-    trained = tables_of_relations(parsed, parsed.treebank_store())
-    assert any(not table.equals(tables[name]) for name, table in trained.items())
-    monkeypatch.setattr(head_counts, "count_heads", lambda *_: pytest.fail("counted again"))
-    repeated = varied(parsed)
-    for name, table in tables_of_relations(repeated, repeated.shuffled_store()).items():
-        pd.testing.assert_frame_equal(table, tables[name], check_dtype=False)
 
 
 def test_pairs_take_the_place_of_trees(study, trees, tmp_path):

@@ -31,24 +31,10 @@ from helpers.store.store import Example
 from helpers.viewer.page import DIRECTION_LABELS, answer_links
 from helpers.viewer.view import view
 
-CHROMIUM = Path("/usr/bin/chromium")
 SLOW = 120_000  # milliseconds: a kernel on a busy machine
-FLAGS = [
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-]
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs pip install playwright")
-pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"there is no {CHROMIUM}")
 expect = playwright.expect
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as running:
-        chromium = running.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield chromium
-        chromium.close()
 
 
 def confined(context, allowed, problems):
@@ -228,21 +214,15 @@ def test_marked_answers_are_those_of_the_analysis(record, relation, direction, n
     assert page.locator(".av-arcs > g").count() == n_arcs
 
 
-@pytest.mark.parametrize("beside", ["2-3", "layer", "mean", "control"])
-def test_a_second_map_is_drawn_beside_the_head(beside, show):
+@pytest.mark.parametrize(("beside", "title"), [("mean", "all heads"), ("control", "toy")])
+def test_a_second_map_is_drawn_beside_the_head(beside, title, show):
     store = word_store(SENTENCE)
     control = MemoryStore([Example(0, store[0].attention[::-1], SENTENCE)], "word")
     page = show(view(store, layer=3, head=1, control=control))
     page.get_by_label("Beside").select_option(beside)
     maps = store[0].attention.astype(np.float64)
-    expected = {
-        "2-3": maps[1, 2],
-        "layer": maps[2].mean(axis=0),
-        "mean": maps.mean(axis=(0, 1)),
-        "control": maps[0, 0],
-    }
+    expected = {"mean": maps.mean(axis=(0, 1)), "control": maps[0, 0]}
     second = page.locator(".av-second")
-    title = {"2-3": "Head 2-3", "layer": "layer 3", "mean": "all heads", "control": "toy"}[beside]
     expect(second.locator(".av-title")).to_contain_text(title)
     assert_drawn(drawn(second), expected[beside])
     assert_drawn(drawn(page.locator(".av-drawing")), maps[2, 0])
@@ -340,11 +320,6 @@ def test_a_link_names_head_word_example_and_relation(show):
     shows(page, "2-4", 1, "Ann", "dobj")
     page.evaluate("window.location.hash = '#word=the&nth=2&relation=det&direction=parent'")
     shows(page, "2-4", 2, "the", "det", DIRECTION_LABELS[1])
-    page.goto("about:blank")
-    page = show(viewer, [0, 1], "#head=9-9&example=3&word=cat&relation=iobj")
-    notice = page.locator(".av-notice")
-    for missing in ("head 9-9", "example 3", "relation iobj", "word cat"):
-        expect(notice).to_contain_text(missing)
 
 
 def test_the_address_is_a_link_to_what_is_shown(show):
@@ -377,18 +352,17 @@ def assert_stands_alone(picture, page):
         for mark in marks:
             assert not {"class", "style", "data-query"} & {*mark.attrib}
             assert not re.search(r"var\(|light-dark", " ".join(mark.attrib.values()))
-    word = next(mark for mark in root.iter(f"{namespace}text") if mark.text in ("dog", "met"))
+    word = next(mark for mark in root.iter(f"{namespace}text") if mark.text == "dog")
     assert (word.get("fill"), word.get("font-size")) == ("rgb(34, 34, 34)", "12.5px")
     opacities = [line.get("stroke-opacity") for line in root.iter(f"{namespace}line")]
     assert len({*opacities}) > 10
 
 
-@pytest.mark.parametrize(("record", "relation"), [(SENTENCE, "(all)"), (DOCUMENT, "coreference")])
-def test_the_drawn_map_is_copied_as_svg(record, relation, offline, show):
+def test_the_drawn_map_is_copied_as_svg(offline, show):
     """A clipboard that refuses makes it a download."""
     offline.context.grant_permissions(["clipboard-read", "clipboard-write"])
     offline.emulate_media(color_scheme="dark")
-    page = show(view(word_store(record), relation=relation))
+    page = show(view(word_store(SENTENCE), relation="(all)"))
     page.get_by_role("button", name="Copy as SVG").click()
     expect(page.locator(".av-tools")).to_contain_text("Copied")
     assert_stands_alone(page.evaluate("navigator.clipboard.readText()"), page)

@@ -143,18 +143,6 @@ def test_widget_answers_a_search_and_a_mistake():
     assert "2" in content["error"] and buffers == []
 
 
-@pytest.mark.parametrize(
-    ("examples", "saved", "first"),
-    [(None, [2], 2), ([0, 2], [0, 2], 2), (np.array([1, 0, 1]), [1, 0], 1)],
-)
-def test_save_writes_the_examples_and_opens_with_one_of_them(examples, saved, first, tmp_path):
-    viewer = view(word_store(SENTENCE, OTHER, SENTENCE), example=2)
-    path = viewer.save(tmp_path / "some.html", examples)
-    content = content_of(path.read_text(encoding="utf-8"))
-    assert [page["example"] for page in content["pages"]] == saved
-    assert content["example"] == first
-
-
 @pytest.mark.parametrize("examples", [[0, 3], [-1], []])
 def test_save_refuses_examples_that_are_not_there(examples, tmp_path):
     with pytest.raises(InputError):

@@ -13,8 +13,6 @@ from beyond.pages.run_folder import Run, open_run
 from helpers.viewer.view import view
 
 ROOT = Path(__file__).parents[3]
-CHROMIUM = Path("/usr/bin/chromium")
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 RECORD = {"tables": {}, "figures": {}, "model": {"name": "toy"}}
 
 
@@ -24,17 +22,6 @@ def parts_of(run):
         report.header(run), report.atlas(run), report.viewer(run), report.claims(run),
         report.pictures(run), report.notebooks(run), report.description(run),
     ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs pip install playwright")
-    if not CHROMIUM.exists():
-        pytest.skip(f"there is no {CHROMIUM}")
-    with playwright.sync_playwright() as running:
-        chromium = running.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="module")

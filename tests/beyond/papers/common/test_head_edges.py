@@ -1,7 +1,5 @@
 """Edges of one head cut, against passes of plain transformers code with a patched softmax."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -15,11 +13,9 @@ from beyond.papers.common import head_edges
 from beyond.papers.common.edge_cuts import DROPPED, MOST_ATTENDED
 from beyond.papers.common.head_edges import (
     EdgeCase,
-    EdgePass,
     HeadCut,
     relation_edges,
     tokens_of_word,
-    turned_angles,
 )
 from helpers.metrics.heads import DIRECTIONS
 from helpers.store.extract import extract
@@ -143,22 +139,6 @@ def test_cut_effects_are_those_of_a_patched_softmax(decoder, monkeypatch, weight
     assert np.abs(effects[:, 0]).max() > 1e-3
 
 
-def test_most_attended_words_are_no_special_tokens(decoder):
-    """The first token of a text takes much attention that no word has."""
-    special = decoder.special_ids[0] if decoder.special_ids else decoder.tokenizer.eos_token_id
-    with_special = replace(decoder, special_ids=[special])
-    case = case_of()._replace(token_ids=(special, *PREFIX[1:]))
-    edge_pass = EdgePass(with_special, with_special.model, case)
-    assert edge_pass.is_word[0].tolist() == [False, *[True] * 7]
-
-
-def test_effects_per_unit_are_effects_over_weights_of_one_token(decoder):
-    case = case_of()._replace(keys=(2,))
-    attention, effects, per_unit = head_edges.attention_and_effects(decoder, [case])
-    size = np.log(decoder.model.config.vocab_size)  # of a log-probability
-    np.testing.assert_allclose(per_unit * attention, effects, atol=float32_error(size))
-
-
 def test_edge_attention_is_the_mean_over_the_words_tokens(decoder):
     with torch.no_grad():
         maps = decoder.model(torch.tensor([PREFIX]), output_attentions=True).attentions
@@ -239,23 +219,6 @@ def test_angles_of_an_encoder_are_those_of_a_patched_softmax(tiny_encoder, store
         ]
         assert angle == pytest.approx(np.mean(angles), rel=1e-3, abs=1e-4)
         assert np.isnan(lost)  # nothing is predicted
-
-
-def test_turns_at_the_same_weight_are_between_two_cuts(tiny_encoder, store):
-    """The vectors of a word turn from those without the edge to those with the weight."""
-    encoder = tiny_encoder("bert")
-    case = sentence_case(store)
-    dropped, weighted = head_edges.turns_by_weight(encoder, [case], 0.3)[:, 0]
-    cut = HeadCut(LAYER, HEAD)
-    lost = head_edges.cut_effects(encoder, [case], [cut])[0, 0, 1]
-    assert dropped[LAYER, HEAD] == pytest.approx(lost, rel=1e-4)
-    with torch.no_grad():
-        edge_pass = EdgePass(encoder, encoder.model, case)
-        edge_pass.run_intact()
-        vectors, _ = edge_pass.run_cuts([cut, cut._replace(weight=0.3)], [[0, 1]])
-    expected = turned_angles(vectors[0], vectors[1]).mean().item()
-    assert weighted[LAYER, HEAD] == pytest.approx(expected, rel=1e-4)
-    assert (weighted > 0).all()
 
 
 def test_relation_edges_of_a_possessor_are_those_of_its_mark():

@@ -1,7 +1,6 @@
 """Pruning the heads of a tiny model, compared with full passes under masks and with slopes."""
 
 import copy
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from torch.nn import functional as F
 
 from beyond.papers.common import head_removal
 from beyond.papers.common.classifier import Classifier, batches
-from beyond.papers.common.fine_tune import fine_tune
 from beyond.papers.common.head_removal import (
     head_mask,
     single_ablation,
@@ -118,20 +116,6 @@ def test_mean_output_ablation_changes_nothing_but_for_heads_that_read(run, score
     assert (np.delete(averaged, number) > float32_error(scores.loss)).all()
 
 
-def test_one_head_layers_keep_the_head_of_least_loss_on_examples_to_choose_on(run, scored):
-    choosing, _ = split_test(run, 0)
-    table = pruning.one_head_layers([run], seed=0)
-    assert table["layer"].tolist() == [1, 2, 3]
-    for row in table.itertuples():
-        removed_heads = [
-            [(row.layer - 1, head) for head in range(HEADS) if head != remaining]
-            for remaining in range(HEADS)
-        ]
-        losses = [by_hand(run, choosing, removed)[1] for removed in removed_heads]
-        assert row.head == np.argmin(losses) + 1
-        assert row.accuracy == pytest.approx(by_hand(run, scored, removed_heads[row.head - 1])[0])
-
-
 def test_pruning_leads_are_differences_on_the_same_examples(run, scored, monkeypatch):
     """Single ablation is compared on all examples, random orders on the first ones."""
     monkeypatch.setattr(pruning, "RANDOM_SCORED_EXAMPLES", 8)
@@ -153,12 +137,3 @@ def test_pruning_leads_are_differences_on_the_same_examples(run, scored, monkeyp
         "random": on_first - accuracy["random"],
     }
     assert means["lead"].to_dict() == pytest.approx(leads)
-
-
-def test_seed_pruning_uses_the_importance_of_each_seed(run, scored):
-    runs = fine_tune([run, replace(run, recipe=replace(run.recipe, seed=1))])
-    table = pruning.seed_pruning(runs, seed=0)
-    assert table[["seed", "pruned"]].to_numpy().tolist() == [[0, 20], [0, 40], [1, 20], [1, 40]]
-    assert (table["examples"] == len(scored)).all()
-    expected = [by_hand(tuned, scored, least_important(tuned, 5))[0] for tuned in runs]
-    assert table.loc[table["pruned"] == 40, "accuracy"].tolist() == pytest.approx(expected)
