@@ -236,9 +236,9 @@ def _peak(table: pd.DataFrame, column: str, style: str = "{:.0%}") -> str:
     layers = table.groupby("layer")[column].mean()
     if layers.isna().all():  # a model without such tokens
         return ""
-    shown = layers.map(style.format)
-    peak = shown[layers.idxmax()]
-    numbers = [str(layer) for layer in shown.index[shown == peak]]
+    percentages = layers.map(style.format)
+    peak = percentages[layers.idxmax()]
+    numbers = [str(layer) for layer in percentages.index[percentages == peak]]
     return f"{peak} (layer{'s' if len(numbers) > 1 else ''} {', '.join(numbers)})"
 
 

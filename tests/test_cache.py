@@ -111,12 +111,12 @@ ARRAY = np.arange(6, dtype=np.float32).reshape(2, 3)
 def test_cached_keeps_a_result_as_it_is_and_computes_it_once(result):
     results = iter([result])
     for _ in range(2):  # computed, then read
-        kept = cached("t", lambda: next(results), inputs={"store": "a"}, code=CODE)
-        assert type(kept) is type(result)
-        pairs = [(kept, result)]
+        result_read = cached("t", lambda: next(results), inputs={"store": "a"}, code=CODE)
+        assert type(result_read) is type(result)
+        pairs = [(result_read, result)]
         if isinstance(result, dict):
-            assert kept.keys() == result.keys()
-            pairs = [(kept[name], result[name]) for name in result]
+            assert result_read.keys() == result.keys()
+            pairs = [(result_read[name], result[name]) for name in result]
         for value, expected in pairs:
             if isinstance(expected, pd.DataFrame):
                 pd.testing.assert_frame_equal(value, expected, check_exact=True)
@@ -149,9 +149,9 @@ def task_with_dev_text(text):
     ids=["text", "array", "table", "dataclass"],
 )
 def test_cached_compares_inputs_in_full_and_the_code(make_input, first, second):
-    def load(value, given, code="0"):
+    def load(value, argument, code="0"):
         code = {"metrics/a.py": code}
-        return cached("t", lambda: value, inputs={"input": make_input(given)}, code=code)
+        return cached("t", lambda: value, inputs={"input": make_input(argument)}, code=code)
 
     assert [load(1, first), load(2, first), load(3, second)] == [1, 1, 3]
     assert load(4, first, code="1") == 4

@@ -40,7 +40,7 @@ def raise_error(error):
 
 
 @pytest.mark.parametrize(
-    ("student_function", "shown"),
+    ("student_function", "pattern"),
     [
         (double, r"Right in all 2 cases"),
         (square, r"Case 2.*\[0\., 1\.\].*\[1\] 2 .* 1\.\nHint: This is the square\.$"),
@@ -53,10 +53,10 @@ def raise_error(error):
         (lambda x: raise_error(ValueError("two\nlines")), r"ValueError: two lines$"),
     ],
 )
-def test_check_says_in_what_a_function_differs(student_function, shown, capsys):
+def test_check_says_in_what_a_function_differs(student_function, pattern, capsys):
     cases = [2.0, np.array([0.0, 1.0])]  # 2 squared is 4, too
     text = printed(capsys, student_function, double, cases, {square: "This is the square."})
-    assert re.search(shown, text.strip()) and text.count("\n") == 1 + text.count("Hint")
+    assert re.search(pattern, text.strip()) and text.count("\n") == 1 + text.count("Hint")
     assert cases[1].tolist() == [0, 1]  # functions get copies
 
 

@@ -142,8 +142,8 @@ def test_every_flag_reaches_every_notebook(setting, jobs):
     for job in jobs.values():
         if job.notebook.stem in paths:
             names = declared(job.notebook)
-            taken = job.parameters if setting.name in names else job.parameters["settings"]
-            assert taken[setting.name] == value
+            passed = job.parameters if setting.name in names else job.parameters["settings"]
+            assert passed[setting.name] == value
 
 
 def test_a_parameter_reaches_the_notebooks_that_declare_it(jobs, capsys):

@@ -93,13 +93,13 @@ def test_any_other_run_lists_only_its_own_and_a_batch_run_removes_the_rest(
 
 
 def test_a_folder_that_no_run_wrote_is_refused():
-    mine = Results(Settings(name="mine"))
-    mine.build.mkdir(parents=True)
-    (mine.build / "thesis.csv").touch()
-    for write in (lambda: save(mine), mine.start_run):
-        with pytest.raises(InputError, match=str(mine.build)):
+    results_of_mine = Results(Settings(name="mine"))
+    results_of_mine.build.mkdir(parents=True)
+    (results_of_mine.build / "thesis.csv").touch()
+    for write in (lambda: save(results_of_mine), results_of_mine.start_run):
+        with pytest.raises(InputError, match=str(results_of_mine.build)):
             write()
-    assert [path.name for path in mine.build.iterdir()] == ["thesis.csv"]
+    assert [path.name for path in results_of_mine.build.iterdir()] == ["thesis.csv"]
 
 
 def test_run_json_says_which_notebook_wrote_what(monkeypatch):

@@ -104,14 +104,14 @@ def test_run_name_is_that_of_the_file_and_not_of_its_path(tmp_path, monkeypatch)
     (tmp_path / "elsewhere" / "minilm").mkdir(parents=True)
     (tmp_path / "my.txt").touch()
     monkeypatch.chdir(tmp_path)
-    of_text = run_name(make_settings(text="my.txt"))
-    of_model = run_name(make_settings(model="elsewhere/minilm"))
-    assert re.fullmatch("minilm-[0-9a-f]{6}", of_model)  # which is not the bundled one
+    text_name = run_name(make_settings(text="my.txt"))
+    model_name = run_name(make_settings(model="elsewhere/minilm"))
+    assert re.fullmatch("minilm-[0-9a-f]{6}", model_name)  # which is not the bundled one
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert run_name(make_settings(text="../my.txt")) == of_text
-    assert run_name(make_settings(model="./minilm")) == of_model
+    assert run_name(make_settings(text="../my.txt")) == text_name
+    assert run_name(make_settings(model="./minilm")) == model_name
     (tmp_path / "elsewhere" / "my.txt").touch()
-    assert run_name(make_settings(text="my.txt")) != of_text
+    assert run_name(make_settings(text="my.txt")) != text_name
 
 
 def test_a_setting_that_there_is_not_is_refused():

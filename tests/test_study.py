@@ -103,10 +103,13 @@ def test_pairs_take_the_place_of_trees(study, trees, tmp_path):
     (tmp_path / "pairs.jsonl").write_text("\n".join(lines))
     parsed = varied(study, treebank=trees, minimum_count=1)
     paired = varied(study, pairs=str(tmp_path / "pairs.jsonl"), minimum_count=1, name="pairs")
-    no_op = [tables_of_relations(each, each.treebank_store())["no_op"] for each in (paired, parsed)]
-    of_tags = no_op[1].filter(like="within_tag")  # pairs have no parts of speech
-    pd.testing.assert_frame_equal(*(table.drop(columns=of_tags) for table in no_op))
-    counts = [head_counts.head_counts(each.treebank_store()) for each in (paired, parsed)]
+    no_op = [
+        tables_of_relations(version, version.treebank_store())["no_op"]
+        for version in (paired, parsed)
+    ]
+    tag_columns = no_op[1].filter(like="within_tag")  # pairs have no parts of speech
+    pd.testing.assert_frame_equal(*(table.drop(columns=tag_columns) for table in no_op))
+    counts = [head_counts.head_counts(version.treebank_store()) for version in (paired, parsed)]
     pd.testing.assert_frame_equal(*(score_every_head(counted, minimum=1) for counted in counts))
     described = describe_store(paired.treebank_store())["store"]
     assert described["documents"] == "6" and described["examples"] == "18"

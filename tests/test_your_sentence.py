@@ -91,11 +91,11 @@ def page(browser, address, requests):
 
 def sentences(count):
     """Sentences of the bundled text, those with unusual characters first."""
-    found = []
+    actual = []
     for article in articles(SAMPLE):
         for paragraph in article.paragraphs:
-            found += re.split(r"(?<=[.!?]) ", paragraph)
-    return sorted(found, key=str.isascii)[:count]
+            actual += re.split(r"(?<=[.!?]) ", paragraph)
+    return sorted(actual, key=str.isascii)[:count]
 
 
 def show(page, text):
@@ -136,8 +136,8 @@ def test_tokenizer_gives_the_ids_of_transformers(page, encoder):
         }""",
         texts,
     )
-    for text, found in zip(texts, ids, strict=True):
-        assert found == encoder.tokenizer(text)["input_ids"], text
+    for text, actual in zip(texts, ids, strict=True):
+        assert actual == encoder.tokenizer(text)["input_ids"], text
 
 
 def test_maps_of_20_sentences_are_those_of_python(page, encoder, graph):

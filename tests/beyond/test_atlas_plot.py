@@ -18,8 +18,8 @@ NAMES = (
 
 def made_up(layers, heads):
     grid = itertools.product(range(1, layers + 1), range(1, heads + 1))
-    kinds = itertools.cycle(zip(KINDS, NAMES, strict=True))
-    rows = [(*head, *tile, "73% (nearest 40%)") for head, tile in zip(grid, kinds, strict=False)]
+    tiles = itertools.cycle(zip(KINDS, NAMES, strict=True))
+    rows = [(*head, *tile, "73% (nearest 40%)") for head, tile in zip(grid, tiles, strict=False)]
     table = pd.DataFrame(rows, columns=["layer", "head", "kind", "name", "number"])
     return table.assign(cls=0.3, sep=0.2, first=0.3, punctuation=0.1, previous=0.2, next=0.05)
 

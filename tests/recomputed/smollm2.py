@@ -45,7 +45,7 @@ VERBS = (("is", "are"), ("was", "were"), ("has", "have"))
 
 def read_texts(cache, level, corpus, record):
     """The records of the store that has as many segments or sentences as the run."""
-    wanted = record["settings"]["segments" if level == "token" else "sentences"]
+    n_wanted = record["settings"]["segments" if level == "token" else "sentences"]
     for manifest_path in sorted(cache.glob("*/manifest.json")):
         manifest = json.loads(manifest_path.read_text(encoding="utf-8"))
         identity = manifest["model"]
@@ -59,14 +59,14 @@ def read_texts(cache, level, corpus, record):
         ):
             lines = manifest_path.with_name("examples.jsonl").read_text(encoding="utf-8")
             records = [json.loads(line) for line in lines.splitlines()]
-            if wanted is None or len(records) <= wanted:
+            if n_wanted is None or len(records) <= n_wanted:
                 return records
     raise SystemExit(f"{cache}: no store of {MODEL} has the run's {corpus}; run it again first")
 
 
 def evenly_spaced(values, count):
-    places = np.linspace(0, len(values) - 1, min(count, len(values)))
-    return [values[int(place)] for place in places]
+    positions = np.linspace(0, len(values) - 1, min(count, len(values)))
+    return [values[int(position)] for position in positions]
 
 
 class Model:

@@ -22,11 +22,11 @@ def settings(tmp_path, tiny_folder, figures, monkeypatch):
     """Make a function from a language to the settings of a small run of a text."""
     monkeypatch.setenv("ATTENTION_PROFILE", "quick")
 
-    def make(language, **others):
+    def make(language, **options):
         model = str(tiny_folder(FAMILIES[language]))
         text = str(other_languages.text(tmp_path, language))
         usual = {"model": model, "text": text, "max_tokens": 48, "device": "cpu", "name": language}
-        return {**usual, **others}
+        return {**usual, **options}
 
     return make
 
@@ -64,8 +64,8 @@ def test_study_leaves_english_resources_out_of_another_language(settings, tmp_pa
     assert not Study(**options | {"coref": str(documents), "vectors": "glove.txt"}).notes
     overruled = Study(**options | {"parser": PIPELINE})
     assert overruled.language == "English" and overruled.has_parses and not overruled.notes
-    of_trees = Study(treebank=str(other_languages.treebank(tmp_path, "Chinese")))
-    assert of_trees.has_parses and of_trees.language == "not English"
+    treebank_study = Study(treebank=str(other_languages.treebank(tmp_path, "Chinese")))
+    assert treebank_study.has_parses and treebank_study.language == "not English"
 
 
 def test_sections_4_and_5_on_a_treebank_of_another_language(settings, tmp_path, figures, capsys):
@@ -99,7 +99,7 @@ def test_universal_relations_count_subtypes_with_their_universal_part(universal_
     train = counts.of_split("train")
     names = ("nsubj", "nsubj:pass")
     right = sum(train.by_article(train.right, name).sum(axis=0) for name in names)
-    of_subjects = table[table["relation"] == "nsubj"]
+    subjects = table[table["relation"] == "nsubj"]
     accuracy = 100 * right.ravel() / sum(map(train.size, names))
-    np.testing.assert_allclose(of_subjects["train_accuracy"], accuracy)
+    np.testing.assert_allclose(subjects["train_accuracy"], accuracy)
     assert "nsubj:pass" not in set(table["relation"])

@@ -71,8 +71,8 @@ def test_each_difference_has_a_line(compare):
     assert sorted(line.partition(" ")[0] for line in lines) == sorted(
         ["claims:", "entropy:", "entropy", "no_op:", "no_op:", "no_op"]
     )
-    (of_control,) = [line for line in lines if line.startswith("entropy (random): entropy ")]
-    assert "0.1 " in of_control and "0.0039" in of_control
+    (control_line,) = [line for line in lines if line.startswith("entropy (random): entropy ")]
+    assert "0.1 " in control_line and "0.0039" in control_line
     assert any(line.startswith("no_op: relation ") for line in lines)  # NA is no empty cell
 
 

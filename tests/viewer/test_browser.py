@@ -214,17 +214,17 @@ def test_marked_answers_are_those_of_the_analysis(record, relation, direction, n
     assert page.locator(".av-arcs > g").count() == n_arcs
 
 
-@pytest.mark.parametrize(("beside", "title"), [("mean", "all heads"), ("control", "toy")])
-def test_a_second_map_is_drawn_beside_the_head(beside, title, show):
+@pytest.mark.parametrize(("choice", "title"), [("mean", "all heads"), ("control", "toy")])
+def test_a_second_map_is_drawn_beside_the_head(choice, title, show):
     store = word_store(SENTENCE)
     control = MemoryStore([Example(0, store[0].attention[::-1], SENTENCE)], "word")
     page = show(view(store, layer=3, head=1, control=control))
-    page.get_by_label("Beside").select_option(beside)
+    page.get_by_label("Beside").select_option(choice)
     maps = store[0].attention.astype(np.float64)
     expected = {"mean": maps.mean(axis=(0, 1)), "control": maps[0, 0]}
     second = page.locator(".av-second")
     expect(second.locator(".av-title")).to_contain_text(title)
-    assert_drawn(drawn(second), expected[beside])
+    assert_drawn(drawn(second), expected[choice])
     assert_drawn(drawn(page.locator(".av-drawing")), maps[2, 0])
     second.locator("[data-left='2']").hover()
     expect(page.locator(".av-focused")).to_have_count(2)
@@ -268,13 +268,13 @@ def test_the_grid_shows_how_often_each_head_is_right(direction, show):
 def test_examples_of_a_file_are_searched_and_counted_from_one(show):
     store = word_store(SENTENCE, OTHER, DOCUMENT)
     page = show(view(store, example=1), [0, 1])
-    facts = page.locator(".av-facts")
-    expect(facts).to_contain_text("example 2 of 2 (2 of 3 in the corpus)")
+    line = page.locator(".av-facts")
+    expect(line).to_contain_text("example 2 of 2 (2 of 3 in the corpus)")
     assert_drawn(drawn(page), store[1].attention[0, 0])
     hit = find(page, relation="poss")
     expect(hit).to_have_count(1)
     hit.click()
-    expect(facts).to_contain_text("sentence 1")
+    expect(line).to_contain_text("sentence 1")
     expect(page.locator(".av-verdicts li")).to_contain_text("poss: Ann 's attends to")
     expect(find(page, word="DOG")).to_have_count(2)
     hit = find(page, word="saw")
@@ -285,7 +285,7 @@ def test_examples_of_a_file_are_searched_and_counted_from_one(show):
     expect(number).to_have_value("2")
     number.fill("1")
     number.press("Enter")
-    expect(facts).to_contain_text("sentence 1")
+    expect(line).to_contain_text("sentence 1")
     number.fill("3")
     number.press("Enter")
     expect(page.get_by_role("alert")).to_contain_text("no such example")
@@ -345,10 +345,10 @@ def assert_stands_alone(picture, page):
     root = ElementTree.fromstring(picture)
     assert root.tag == f"{namespace}svg"
     assert root.find(f"{namespace}title").text.startswith("Head 1-1 of toy: ")
-    shown = "all => all.filter(mark => getComputedStyle(mark).display !== 'none').length"
+    count_visible = "all => all.filter(mark => getComputedStyle(mark).display !== 'none').length"
     for tag in ("line", "circle", "path", "text"):
         marks = list(root.iter(namespace + tag))
-        assert len(marks) == page.locator(f".av-svg {tag}").evaluate_all(shown)
+        assert len(marks) == page.locator(f".av-svg {tag}").evaluate_all(count_visible)
         for mark in marks:
             assert not {"class", "style", "data-query"} & {*mark.attrib}
             assert not re.search(r"var\(|light-dark", " ".join(mark.attrib.values()))

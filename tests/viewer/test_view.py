@@ -227,12 +227,12 @@ def test_maps_are_drawn_side_by_side(tmp_path):
         "mean": maps.mean(axis=(0, 1)),
         "control": control[0].attention[1, 0].astype(float),
     }
-    for beside, weights in expected.items():
-        viewer = view(store, layer=2, head=1, compare=beside, control=control)
+    for choice, weights in expected.items():
+        viewer = view(store, layer=2, head=1, compare=choice, control=control)
         lines, _ = drawn_lines(viewer.save(tmp_path / "two.svg"))
-        both = np.concatenate([maps[1, 0].ravel(), weights.ravel()])
+        weights_of_both = np.concatenate([maps[1, 0].ravel(), weights.ravel()])
         total = sum(opacity for _, opacity in lines)
-        assert total == pytest.approx(both[both >= 0.004].sum(), abs=0.01)
+        assert total == pytest.approx(weights_of_both[weights_of_both >= 0.004].sum(), abs=0.01)
     page = view(store, control=control).data()
     assert page["compare"] == "control" and len(page["pages"][0]["control"]) == 12
     for wrong, other in (("5-5", None), ("control", None), ("", word_store(SENTENCE))):

@@ -34,8 +34,8 @@ def store_of(encoder):
 
 def test_templates_are_balanced():
     templates = agreement.list_templates(100)
-    kinds = Counter((template.number, template.attractor) for template in templates)
-    assert set(kinds.values()) == {25}
+    combinations = Counter((template.number, template.attractor) for template in templates)
+    assert set(combinations.values()) == {25}
     assert set(Counter(template.noun for template in templates).values()) == {4}
     for template in templates:
         subject, attractor = template.words[1], template.words[-1]

@@ -33,8 +33,8 @@ def test_centred_correlation_is_that_of_residuals():
     x = x + constant
     expected = np.corrcoef(residuals(x), residuals(y))[0, 1]
     assert centred_correlation(x, y) == pytest.approx(expected)
-    given = np.corrcoef(residuals(x, constant), residuals(y, constant))[0, 1]
-    assert centred_correlation(x, y, [constant]) == pytest.approx(given)
+    given_attention = np.corrcoef(residuals(x, constant), residuals(y, constant))[0, 1]
+    assert centred_correlation(x, y, [constant]) == pytest.approx(given_attention)
 
 
 def planted_sums(effect, noise=0.5):
@@ -60,9 +60,9 @@ def test_estimate_correlation_finds_nothing_if_attention_has_all_of_the_effect()
     margins = attention + 0.5 * generator.standard_normal((RELATIONS, HEADS))
     sums = planted_sums(attention)
     alone = estimate_correlation(margins, *sums, seed=0)
-    given = estimate_correlation(margins, *sums, [attention], seed=0)
+    given_attention = estimate_correlation(margins, *sums, [attention], seed=0)
     assert alone["correlation_low"] > 0
-    assert given["correlation_low"] < 0 < given["correlation_high"]
+    assert given_attention["correlation_low"] < 0 < given_attention["correlation_high"]
 
 
 def test_estimate_correlation_finds_nothing_in_a_score_that_all_relations_share():

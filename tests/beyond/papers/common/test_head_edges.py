@@ -73,10 +73,10 @@ def log_odds_by_hand(model, forms=FORMS):
 def test_log_probabilities_are_those_of_full_passes(decoder):
     (value,) = head_edges.log_probabilities(decoder, [case_of()])
     assert value == pytest.approx(log_odds_by_hand(decoder.model), abs=1e-4)
-    (of_one,) = head_edges.log_probabilities(decoder, [case_of(forms=FORMS[1:])])
+    (single,) = head_edges.log_probabilities(decoder, [case_of(forms=FORMS[1:])])
     with torch.no_grad():
         logits = decoder.model(torch.tensor([PREFIX])).logits[0, -1].double()
-    assert of_one == pytest.approx(logits.log_softmax(dim=-1)[FORMS[1][0]].item(), abs=1e-4)
+    assert single == pytest.approx(logits.log_softmax(dim=-1)[FORMS[1][0]].item(), abs=1e-4)
 
 
 @pytest.mark.parametrize("queries", [(5,), (3, 4, 5)])
@@ -107,11 +107,11 @@ def most_attended_by_hand(row, keys):
     """Take as much attention from the most attended other tokens as the keys have."""
     changed = row.clone()
     mass = row[list(keys)].sum().item()
-    others = [token for token in range(len(row)) if token not in keys]
-    for token in sorted(others, key=lambda token: -row[token].item()):
-        taken = min(mass, changed[token].item())
-        changed[token] -= taken
-        mass -= taken
+    other_tokens = [token for token in range(len(row)) if token not in keys]
+    for token in sorted(other_tokens, key=lambda token: -row[token].item()):
+        removed = min(mass, changed[token].item())
+        changed[token] -= removed
+        mass -= removed
     return changed
 
 

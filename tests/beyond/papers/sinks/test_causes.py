@@ -156,9 +156,9 @@ def test_changes_of_three_tokens():
     assert changed[COPIED] == [[0, 9], [1, 1], [3, 9]]
     assert changed[MOVED] == [[0, 2.5], [1, 1], [3, 9]]
     assert changed[OPPOSITE] == [[0, 2.5], [1, 1], [3, -4]]
-    kept = causes.move_value(states, target, [1], NORM_KEPT)
-    assert kept[2].norm().item() == pytest.approx(5)
-    assert (kept[2, 1] / kept[2, 0]).item() == pytest.approx(3)
+    with_norm_kept = causes.move_value(states, target, [1], NORM_KEPT)
+    assert with_norm_kept[2].norm().item() == pytest.approx(5)
+    assert (with_norm_kept[2, 1] / with_norm_kept[2, 0]).item() == pytest.approx(3)
     scaled = causes.move_norm(states, target, 1)
     torch.testing.assert_close(scaled[2], torch.tensor([5.4, 7.2]))  # as long as the sink was
     direction = torch.tensor([0.6, 0.8])
