@@ -10,7 +10,6 @@ import nbformat
 import pytest
 from packaging.utils import canonicalize_name
 
-from helpers.model import checkpoint
 from helpers.settings import Settings
 from scripts.constraints import direct_requirements, installed_versions
 
@@ -44,21 +43,6 @@ def test_every_installed_need_of_the_requirements_has_its_version_pinned():
         pinned = (direct | constraints).items()
         assert installed <= pinned, installed - pinned
     assert tools | constraints == constraints | tools
-
-
-@pytest.mark.parametrize(
-    ("name", "packages"),
-    [
-        ("mpnet", dict.fromkeys(checkpoint.MPNET_PACKAGES, checkpoint.VERSIONS["mpnet"])),
-        ("smollm2", {"gguf": "0.19.0", checkpoint.SMOLLM2_PACKAGE: checkpoint.VERSIONS["smollm2"]}),
-    ],
-)
-def test_further_models_are_extras_that_setting_up_leaves_out(name, packages):
-    versions = pinned_versions(f"requirements-{name}.txt")
-    assert versions == packages
-    assert pinned_versions("requirements.txt").keys().isdisjoint(versions)
-    extra = PROJECT["optional-dependencies"][name]
-    assert extra == [f"{package}=={version}" for package, version in versions.items()]
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from toy_corpora import SENTENCES, conllu
 
 from beyond.per_example import save_per_example
 from beyond.silver_parses import score_every_head
-from helpers.errors import InputError, StoreError
+from helpers.errors import InputError
 from helpers.gradients import gradient_table
 from helpers.metrics import head_counts, surface
 from helpers.metrics.clustering import distances
@@ -118,17 +118,3 @@ def test_pairs_take_the_place_of_trees(study, trees, tmp_path):
     assert len(pd.read_parquet(section_3)) == len(paired.segment_store()) * 3 * 4
     with pytest.raises(InputError, match="--treebank"):
         varied(parsed, pairs="x.jsonl")
-
-
-def test_example_store_is_that_of_segments_only_if_there_are_no_parses(study, monkeypatch):
-    Path(study.settings.text).write_text("我 們 看 書 。\n" * 40)
-    assert study.example_store(stream=True).level == "token"
-    with pytest.raises(InputError):
-        varied(study, parser="no_such_parser").example_store(stream=True)
-
-    def refuse(*_, **__):
-        raise StoreError("disk full")
-
-    monkeypatch.setattr("helpers.store.extract.extract", refuse)
-    with pytest.raises(StoreError, match="disk full"):
-        study.example_store()

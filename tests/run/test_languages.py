@@ -8,9 +8,7 @@ from notebook_tools import executed
 
 from beyond.silver_parses import universal_relations
 from helpers.__main__ import main
-from helpers.data.treebank import PIPELINE
 from helpers.metrics.head_counts import count_heads
-from helpers.results import run_record
 from helpers.settings import flag
 from helpers.study import Study
 
@@ -52,22 +50,6 @@ def test_run_asks_for_parses_where_section_4_has_none(settings, capsys):
     assert "language: not English" in capsys.readouterr().out
 
 
-def test_study_leaves_english_resources_out_of_another_language(settings, tmp_path):
-    options = settings("German")
-    study = Study(**options)
-    assert not study.has_parses and study.embeddings is None
-    assert "--vectors" in study.missing_note("vectors") and "--coref" in study.missing_note("coref")
-    study.save_facts([])
-    record = run_record(study.results.build)
-    assert record["language"] == "not English" and len(record["notes"]) == 2
-    documents = other_languages.documents(tmp_path, "German")
-    assert not Study(**options | {"coref": str(documents), "vectors": "glove.txt"}).notes
-    overruled = Study(**options | {"parser": PIPELINE})
-    assert overruled.language == "English" and overruled.has_parses and not overruled.notes
-    treebank_study = Study(treebank=str(other_languages.treebank(tmp_path, "Chinese")))
-    assert treebank_study.has_parses and treebank_study.language == "not English"
-
-
 def test_sections_4_and_5_on_a_treebank_of_another_language(settings, tmp_path, figures, capsys):
     options = settings("German", treebank=str(other_languages.treebank(tmp_path, "German")))
     for number, resource in (("04", "--coref"), ("05", "--vectors")):
@@ -81,21 +63,14 @@ def test_sections_4_and_5_on_a_treebank_of_another_language(settings, tmp_path, 
     assert "Attn" in probes and not any("GloVe" in probe for probe in probes)
 
 
-@pytest.fixture
-def universal_tables(tmp_path, tiny_folder, own_cache):
-    """The counts and the table of universal relations of a treebank in each language."""
-    tables = {}
-    for language in other_languages.SENTENCES:
-        treebank = str(other_languages.treebank(tmp_path, language))
-        model = str(tiny_folder("xlm_roberta"))
-        study = Study(model=model, treebank=treebank, max_tokens=48, device="cpu")
-        counts = count_heads(study.treebank_store(stream=True))
-        tables[language] = (counts, universal_relations(counts, minimum=5))
-    return tables
-
-
-def test_universal_relations_count_subtypes_with_their_universal_part(universal_tables):
-    counts, table = universal_tables["Turkish"]
+def test_universal_relations_count_subtypes_with_their_universal_part(
+    tmp_path, tiny_folder, own_cache
+):
+    treebank = str(other_languages.treebank(tmp_path, "Turkish"))
+    model = str(tiny_folder("xlm_roberta"))
+    study = Study(model=model, treebank=treebank, max_tokens=48, device="cpu")
+    counts = count_heads(study.treebank_store(stream=True))
+    table = universal_relations(counts, minimum=5)
     train = counts.of_split("train")
     names = ("nsubj", "nsubj:pass")
     right = sum(train.by_article(train.right, name).sum(axis=0) for name in names)

@@ -312,16 +312,6 @@ def shows(page, head, example, word="", relation="", direction=DIRECTION_LABELS[
         expect(page.get_by_label("Direction")).to_have_value(direction)
 
 
-def test_a_link_names_head_word_example_and_relation(show):
-    viewer = view(word_store(SENTENCE, TWO_THE))
-    page = show(viewer, [0, 1], "#head=3-1&word=plan&relation=dobj")  # the word finds its example
-    shows(page, "3-1", 2, "plan", "dobj")
-    page.evaluate("window.location.hash = '#head=2-4&word=Ann&example=1'")
-    shows(page, "2-4", 1, "Ann", "dobj")
-    page.evaluate("window.location.hash = '#word=the&nth=2&relation=det&direction=parent'")
-    shows(page, "2-4", 2, "the", "det", DIRECTION_LABELS[1])
-
-
 def test_the_address_is_a_link_to_what_is_shown(show):
     page = show(view(word_store(SENTENCE, TWO_THE)), [0, 1])
     expect(page.locator(".av-name")).to_contain_text("Head 1-1")

@@ -3,7 +3,6 @@
 from itertools import product
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from tiny_models import FAMILIES
@@ -21,8 +20,6 @@ from beyond.papers.common.edge_cuts import (
     cut_shares,
     key_token_ids,
     list_roles,
-    plan_ablations,
-    special_token_layers,
 )
 from beyond.papers.common.head_removal import patch_head_outputs
 from helpers.errors import ModelError
@@ -106,7 +103,7 @@ class HandWrittenPasses:
         self.maps = {}  # by layer: those that replace the model's
         self.values = []
         for layer in self.layers:
-            hook = layer.values.register_forward_hook(self._remember_values)  # noqa: PD011
+            hook = layer.values.register_forward_hook(self._remember_values)
             request.addfinalizer(hook.remove)
 
     def _remember_values(self, _module, _args, output):
@@ -154,15 +151,6 @@ def test_cut_edges_matches_maps_ablated_by_hand(family, tiny_encoder, request):
         assert not torch.allclose(expected, intact_states, atol=1e-4)
 
 
-def test_plan_ablations_has_each_special_token_in_the_group_and_in_all_layers():
-    group = (1, 2, 3, 4, 9, 10)
-    ablations = plan_ablations(12, group, ("cls", "sep"))
-    cuts = [Cut(group, "cls"), Cut(group, "sep")]
-    cuts += [Cut(tuple(range(12)), "cls"), Cut(tuple(range(12)), "sep")]
-    assert ablations == list(product(cuts, MODES))
-    assert cuts[0].name == "2-5, 10-11"
-
-
 def test_cut_shares_are_of_the_mass_and_of_rows_whose_other_tokens_have_less():
     rows = [[0.7, 0.2, 0.1], [0.3, 0.4, 0.3], [0.4, 0.35, 0.25]]  # to [CLS], cat and [SEP]
     maps = [torch.tensor(rows)[None, None]]
@@ -188,12 +176,6 @@ def test_key_token_ids_has_the_special_tokens_of_the_model(family, names, tiny_e
     assert set(list_roles(encoder)) == set(names) - {"special", "punctuation"}
     for role in set(ids) & {"cls", "sep"}:
         assert set(ids[role]) <= set(ids["special"])
-
-
-def test_special_token_layers_are_above_a_quarter():
-    table = pd.DataFrame({"layer": ["1", "2", "3", "all"], "attention": [0.2, 0.3, 0.25, 0.5]})
-    table = pd.concat([table.assign(token="special"), table.assign(token="cls", attention=1)])
-    assert special_token_layers(table) == (1,)
 
 
 def test_cut_edges_refuses_a_pass_without_a_softmax(tiny_encoder):

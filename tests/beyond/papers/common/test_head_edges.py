@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 from scipy.spatial.distance import cosine
+from softmax_reference import changed_softmax
 from tolerances import float32_error
-from torch.nn import functional as F
 from toy_corpora import SENTENCES, corpus_of, sentence_of
 from toy_decoders import FORM_IDS, SUBJECT_IDS, planted_decoder, random_decoder
 
@@ -38,24 +38,6 @@ def case_of(queries=(5,), forms=FORMS):
     )
 
 
-class PatchedSoftmax:
-    """Replaces torch's softmax, as any script can: the calls are counted from layer 0."""
-
-    def __init__(self, monkeypatch, change):
-        self.calls = 0
-        self.original = F.softmax
-
-        def softmax(scores, *args, **kwargs):
-            weights = self.original(scores, *args, **kwargs)
-            if scores.ndim == 4:
-                weights = change(self.calls % 3, weights.clone())
-                self.calls += 1
-            return weights
-
-        monkeypatch.setattr(F, "softmax", softmax)
-        monkeypatch.setattr(torch.nn.functional, "softmax", softmax)
-
-
 def log_odds_by_hand(model, forms=FORMS):
     """Compute the log-odds by one full pass for each form."""
     totals = []
@@ -70,17 +52,8 @@ def log_odds_by_hand(model, forms=FORMS):
     return totals[0] - totals[1]
 
 
-def test_log_probabilities_are_those_of_full_passes(decoder):
-    (value,) = head_edges.log_probabilities(decoder, [case_of()])
-    assert value == pytest.approx(log_odds_by_hand(decoder.model), abs=1e-4)
-    (single,) = head_edges.log_probabilities(decoder, [case_of(forms=FORMS[1:])])
-    with torch.no_grad():
-        logits = decoder.model(torch.tensor([PREFIX])).logits[0, -1].double()
-    assert single == pytest.approx(logits.log_softmax(dim=-1)[FORMS[1][0]].item(), abs=1e-4)
-
-
 @pytest.mark.parametrize("queries", [(5,), (3, 4, 5)])
-def test_first_order_effects_are_finite_differences(decoder, monkeypatch, queries):
+def test_first_order_effects_are_finite_differences(decoder, queries):
     effects = head_edges.attention_and_effects(decoder, [case_of(queries)])[1][0]
     assert effects.shape == (3, 4)
     double = decoder.model.double()
@@ -89,14 +62,13 @@ def test_first_order_effects_are_finite_differences(decoder, monkeypatch, querie
         values = []
         for factor in (1 + step, 1 - step):
 
-            def scale(current, weights, layer=layer, head=head, factor=factor):
+            def scale(current, _scores, weights, layer=layer, head=head, factor=factor):
                 if current == layer:
                     for query in queries:
                         weights[:, head, query, list(SUBJECT_TOKENS)] *= factor
                 return weights
 
-            with monkeypatch.context() as patch:
-                PatchedSoftmax(patch, scale)
+            with changed_softmax(scale):
                 values.append(log_odds_by_hand(double))
         by_differences = (values[0] - values[1]) / (2 * step)
         assert effects[layer, head] == pytest.approx(by_differences, rel=1e-2, abs=1e-4)
@@ -116,14 +88,14 @@ def most_attended_by_hand(row, keys):
 
 
 @pytest.mark.parametrize(("weight", "mode"), [(0.0, DROPPED), (0.3, DROPPED), (0.0, MOST_ATTENDED)])
-def test_cut_effects_are_those_of_a_patched_softmax(decoder, monkeypatch, weight, mode):
+def test_cut_effects_are_those_of_a_patched_softmax(decoder, weight, mode):
     heads = [(2, 0), (LAYER, HEAD), (0, 3)]
     cuts = [HeadCut(*head, weight, mode) for head in heads]
     effects = head_edges.cut_effects(decoder, [case_of()], cuts)[0]
     before = log_odds_by_hand(decoder.model)
     for (layer, head), (lost, _) in zip(heads, effects, strict=True):
 
-        def change(current, weights, layer=layer, head=head):
+        def change(current, _scores, weights, layer=layer, head=head):
             if current == layer:
                 if mode == DROPPED:
                     weights[:, head, 5, list(SUBJECT_TOKENS)] = weight / 2  # of each token
@@ -132,8 +104,7 @@ def test_cut_effects_are_those_of_a_patched_softmax(decoder, monkeypatch, weight
                         row[5, :6] = most_attended_by_hand(row[5, :6], SUBJECT_TOKENS)
             return weights
 
-        with monkeypatch.context() as patch:
-            PatchedSoftmax(patch, change)
+        with changed_softmax(change):
             after = log_odds_by_hand(decoder.model)
         assert lost == pytest.approx(before - after, rel=1e-3, abs=2e-4)
     assert np.abs(effects[:, 0]).max() > 1e-3
@@ -188,7 +159,7 @@ def test_tokens_of_word_are_those_of_the_tokenizer(tiny_encoder, store):
         assert list(tokens_of_word(record, word)) == expected
 
 
-def test_angles_of_an_encoder_are_those_of_a_patched_softmax(tiny_encoder, store, monkeypatch):
+def test_angles_of_an_encoder_are_those_of_a_patched_softmax(tiny_encoder, store):
     encoder = tiny_encoder("bert")
     case = sentence_case(store)
     heads = [(layer, head) for layer in range(3) for head in range(4)]
@@ -205,14 +176,13 @@ def test_angles_of_an_encoder_are_those_of_a_patched_softmax(tiny_encoder, store
     before = run()
     for (layer, head), (lost, angle) in zip(heads, effects, strict=True):
 
-        def change(current, weights, layer=layer, head=head):
+        def change(current, _scores, weights, layer=layer, head=head):
             if current == layer:
                 rows = torch.tensor(case.queries)[:, None]
                 weights[:, head, rows, torch.tensor(case.keys)] = 0
             return weights
 
-        with monkeypatch.context() as patch:
-            PatchedSoftmax(patch, change)
+        with changed_softmax(change):
             after = run()
         angles = [
             np.degrees(np.arccos(1 - cosine(*pair))) for pair in zip(before, after, strict=True)

@@ -43,12 +43,6 @@ def by_hand(run, pairs, removed=(), context=None):
     return np.array([100 * np.mean(right), np.mean(losses)])
 
 
-def least_important(run, count):
-    """List heads as [layer, head] from 0, the least important first."""
-    importance = pruning.head_importance([run], seed=0).sort_values("normalised")
-    return importance[["layer", "head"]].to_numpy()[:count] - 1
-
-
 def test_pruning_order_breaks_ties_by_the_second_score_and_masks_remove_the_first_heads():
     scores = np.array([[2.0, 1.0], [1.0, 0.0]])
     second_scores = np.array([[0.0, 9.0], [3.0, 0.0]])
@@ -114,26 +108,3 @@ def test_mean_output_ablation_changes_nothing_but_for_heads_that_read(run, score
     number = HEADS + 2
     assert zeroed[number] > 1e-3 and averaged[number] < 1e-5
     assert (np.delete(averaged, number) > float32_error(scores.loss)).all()
-
-
-def test_pruning_leads_are_differences_on_the_same_examples(run, scored, monkeypatch):
-    """Single ablation is compared on all examples, random orders on the first ones."""
-    monkeypatch.setattr(pruning, "RANDOM_SCORED_EXAMPLES", 8)
-    pruned = pruning.pruning([run], seed=0)
-    draws = pruned.loc[pruned["order"] == "random", "loss_change"].to_numpy()
-    assert len(np.unique(draws.reshape(pruning.RANDOM_ORDERS, -1), axis=0)) > 1
-    between = pruned[pruned["pruned"].between(1, 99)]
-    by_importance = between[between["order"] == "importance"]
-    assert by_importance["heads"].tolist() == [10, 7, 5]
-    orders = [least_important(run, LAYERS * HEADS - count) for count in (10, 7, 5)]
-    expected = [by_hand(run, scored, removed)[0] for removed in orders]
-    assert by_importance["accuracy"].tolist() == pytest.approx(expected)
-    on_first = np.mean([by_hand(run, scored[:8], removed)[0] for removed in orders])
-    means = between.groupby("order")[["accuracy", "lead"]].mean()
-    accuracy = means["accuracy"]
-    leads = {
-        "importance": 0,
-        "single ablation": accuracy["importance"] - accuracy["single ablation"],
-        "random": on_first - accuracy["random"],
-    }
-    assert means["lead"].to_dict() == pytest.approx(leads)
