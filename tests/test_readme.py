@@ -9,7 +9,6 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-import readme_tables
 from committed import committed_figures
 
 from helpers.__main__ import parser
@@ -19,6 +18,7 @@ from helpers.data.glove import read_glove
 from helpers.data.links import read_pairs
 from helpers.run import check_notebooks, list_notebooks
 from helpers.settings import Settings, make_settings
+from scripts import readme_tables
 
 ROOT = Path(__file__).resolve().parent.parent
 MAP = ROOT / "helpers" / "README.md"
@@ -123,7 +123,7 @@ def test_links_lead_somewhere():
 
 
 def test_the_runs_side_by_side_are_the_committed_ones():
-    """``python tests/readme_tables.py`` writes the tables."""
+    """``python scripts/readme_tables.py`` writes the tables."""
     written = readme_tables.blocks(committed_figures())
     for name in readme_tables.PAGES:
         page = (ROOT / name).read_text()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import readme_tables
 import torch
 import transformers as hf
 import zoo
@@ -14,6 +13,7 @@ from zoo import ZOO
 from helpers.errors import ModelError
 from helpers.model.loading import Model
 from helpers.study import heads_notes
+from scripts import readme_tables
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = "MK the cat sat"  # the first letters are amino acids

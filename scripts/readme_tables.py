@@ -1,7 +1,7 @@
 """The tables and numbers in README.md and figures/README.md that come from the committed runs.
 
-``python tests/readme_tables.py`` writes them again from ``figures/*/tables``; tests/test_readme.py
-fails where they differ from these.
+``python scripts/readme_tables.py`` writes them again from ``figures/*/tables``;
+tests/test_readme.py fails where they differ from these.
 """
 
 from __future__ import annotations
