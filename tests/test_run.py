@@ -10,8 +10,10 @@ import nbformat
 import pytest
 from faults import SLOW_KILLS
 
+from helpers import run
 from helpers.errors import InputError
 from helpers.progress import NOTEBOOK_VARIABLE
+from helpers.results import Results, run_record
 from helpers.run import (
     Job,
     NotebookFailed,
@@ -20,6 +22,7 @@ from helpers.run import (
     execute_all,
     write_html,
 )
+from helpers.settings import Settings
 from helpers.study import Study
 
 
@@ -168,6 +171,25 @@ def test_kernels_end_if_the_command_is_killed(tmp_path):
     os.kill(command, signal.SIGKILL)
     os.waitpid(command, 0)
     wait_for_ends(noted)
+
+
+def test_run_executes_06_after_the_others_and_then_the_pages(figures, monkeypatch):
+    stages = []
+
+    def execute(jobs_of_stages, finished):
+        for jobs in jobs_of_stages:
+            stages.append([job.notebook.stem[:2] for job in jobs])
+            for job in jobs:
+                finished(job, 1.5)
+
+    monkeypatch.setattr(run, "execute_all", execute)
+    results = Results(Settings(name="mine"))
+    run.run(run.list_notebooks(extended=False), results, {})
+    assert stages == [["05", "00", "04", "02", "01", "03"], ["06"], ["cl"], ["re"]]
+    seconds = run_record(results.build)["seconds"]
+    assert set(seconds.values()) == {1.5} and {"00_extract", "06_clustering", "index"} <= set(
+        seconds
+    )
 
 
 def test_the_html_copy_shows_control_characters_and_folds_solutions(tmp_path):
