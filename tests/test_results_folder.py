@@ -3,6 +3,7 @@
 import subprocess
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -11,7 +12,6 @@ from helpers.errors import InputError
 from helpers.progress import NOTEBOOK_VARIABLE
 from helpers.results import Results, read_tables, run_record
 from helpers.settings import Settings
-from helpers.study import Study
 
 pytestmark = pytest.mark.usefixtures("figures")
 
@@ -130,13 +130,11 @@ def test_tables_reads_from_the_committed_run_what_this_one_lacks():
     assert Results(Settings(name="mine", seed=5)).tables() == {}
 
 
-def test_run_json_has_the_model_and_the_corpora_that_were_used(tmp_path, tiny_folder):
-    text = tmp_path / "text.txt"
-    text.write_text("\n".join(f"A cat sat here {n}.\nA dog sat there {n}." for n in range(12)))
-    study = Study(model=str(tiny_folder("bert")), text=str(text), max_tokens=32, device="cpu")
-    study.segment_store()
-    save(study.results)
-    record = run_record(study.results.build)
-    assert record["model"]["weights_sha256"]
-    assert record["corpora"]["text fingerprint"] == study.segment_corpus().fingerprint
-    assert record["corpora"]["text"] == "text" and "treebank" not in record["corpora"]
+def test_read_tables_reads_labels_as_text_and_empty_cells_as_missing():
+    run = Results(Settings(name="mine"))
+    labels = ["NA", "None", "null", None]
+    run.save_table(pd.DataFrame({"relation": labels, "accuracy": [1.0, np.nan, 2, 3]}), "heads")
+    table = run.tables()["heads"]
+    assert table["relation"].isna().tolist() == [False, False, False, True]
+    assert table["relation"][:3].tolist() == labels[:3]
+    np.testing.assert_array_equal(table["accuracy"], [1, np.nan, 2, 3])

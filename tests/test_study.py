@@ -12,7 +12,6 @@ from toy_corpora import SENTENCES, conllu
 from beyond.per_example import save_per_example
 from beyond.silver_parses import score_every_head
 from helpers.errors import InputError
-from helpers.gradients import gradient_table
 from helpers.metrics import head_counts, surface
 from helpers.metrics.clustering import distances
 from helpers.metrics.dependency_heads import relation_tables
@@ -85,13 +84,6 @@ def test_controls_see_a_part_of_the_sample_and_name_its_articles(study, monkeypa
     for sums in sums_by_model.values():
         assert set(article_table(sums)["article"]) < set(names)
         assert (sums.by_article("entropy")[1].sum(axis=0) == 5).all()
-    store = divided.segment_store()
-    tables = [
-        gradient_table(divided.load(name), store, count=4, seed=0, limit=limit)
-        for name, limit in (("trained", 4), ("trained", None), ("trained", 3), ("random", None))
-    ]
-    assert tables[0].equals(tables[1])
-    assert not tables[1].equals(tables[2]) and not tables[1].equals(tables[3])
 
 
 def test_pairs_take_the_place_of_trees(study, trees, tmp_path):

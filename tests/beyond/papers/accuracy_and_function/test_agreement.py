@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from scipy.stats import spearmanr
 from tolerances import float32_error
 from toy_corpora import corpus_of
 from toy_decoders import random_decoder
@@ -102,9 +101,6 @@ def test_agreement_tables_are_those_of_plain_passes(tiny_encoder):
     is_other = np.array([template.attractor == OTHER for template in templates])
     right = 100 * np.mean(log_odds[is_other] > 0)
     assert rows.loc[(ALL, OTHER), "right"] == pytest.approx(right)
-    is_plural = np.array([template.number == PLURAL for template in templates])
-    expected = log_odds[is_plural & ~is_other].mean()
-    assert rows.loc[(PLURAL, SAME), "log_odds"] == pytest.approx(expected, abs=1e-4)
 
     heads = tables["agreement_heads"]
     first_order = attention_and_effects(encoder, cases)[1]
@@ -122,10 +118,6 @@ def test_agreement_tables_are_those_of_plain_passes(tiny_encoder):
     rest = [case for case, is_in in zip(cases, is_first, strict=True) if not is_in]
     lost = cut_effects(encoder, rest, [HeadCut(layer, head)])[..., 0].mean()
     assert dropped.iloc[0]["dropped"] == pytest.approx(lost, abs=error)  # measured on the other
-    correlations = tables["agreement_correlations"].query(f"heads == '{ALL}'")
-    expected = spearmanr(heads["attention"], heads["first_order"]).statistic
-    measured = correlations.set_index("predictor")["correlation"]
-    assert measured["attention"] == pytest.approx(expected)
 
 
 def test_correlations_of_heads_with_a_positive_effect_leave_the_noise_out():

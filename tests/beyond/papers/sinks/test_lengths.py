@@ -40,7 +40,6 @@ def test_length_table_has_the_means_of_whole_maps(tiny_encoder, family, own_cach
     first = np.array([values["first"] for values in by_text])
     assert rows.loc[(40, "all"), "first"] == pytest.approx(first.mean(), abs=1e-5)
     assert rows.loc[(40, "2-3"), "first"] == pytest.approx(first[:, 1:].mean(), abs=1e-5)
-    assert rows.loc[(40, "2"), "first"] == pytest.approx(first[:, 1].mean(), abs=1e-5)
     relative = [values["entropy"] / values["uniform"] for values in by_text]
     assert rows.loc[(40, "all"), "relative_entropy"] == pytest.approx(np.mean(relative), abs=1e-5)
     means = first.mean(axis=(1, 2))
