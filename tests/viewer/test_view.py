@@ -31,6 +31,7 @@ from helpers.viewer.page import (
     answer_links,
     document,
     embedded_page,
+    summaries,
     thumbnails,
 )
 from helpers.viewer.view import ViewerWidget, view
@@ -61,6 +62,17 @@ def test_embedded_page_has_the_tokens_and_weights_of_the_store():
         low, high = unpack(page["maps"][head]).astype(float).reshape(2, 7, 7)
         expected = store[0].attention[divmod(head, 4)].astype(float)
         np.testing.assert_allclose((256 * high + low) / 10_000, expected, atol=0.51e-4)
+
+
+def test_summaries_name_the_target_of_most_attention():
+    maps = np.zeros((1, 3, 3, 3))
+    maps[0, 0, :, 2] = 1
+    maps[0, 1] = np.eye(3)
+    maps[0, 2] = np.eye(3, k=1)
+    maps[0, 2, 2, 0] = 1
+    masks = {"sep": np.array([False, False, True]), "other": np.array([True, True, False])}
+    texts = summaries(maps, masks, {"sep": "[SEP]"})
+    assert texts == ["100% to [SEP]", "100% to itself", "67% to the next"]
 
 
 def test_thumbnails_have_the_largest_weight_of_each_cell():
