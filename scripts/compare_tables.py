@@ -31,9 +31,10 @@ TOLERANCES = {"percentage": 0.2, "percentage of a trained probe": 2.0, "p": 0.00
 SHARE_TOLERANCE = 1e-3
 UNITS = dict.fromkeys(
     [
-        "accuracy_by_distance", "additions", "coreference", "coreference_held_out", "dependency_heads",
-        "dependency_heads_held_out", "disagreement", "each_head", "gold_and_silver",
-        "paper_heads", "possessives", "relation_summary", "special_candidates", "universal_relations",
+        "accuracy_by_distance", "additions", "coreference", "coreference_held_out",
+        "dependency_heads", "dependency_heads_held_out", "disagreement", "each_head",
+        "gold_and_silver", "paper_heads", "possessives", "relation_summary", "special_candidates",
+        "universal_relations",
     ],
     "percentage",
 ) | dict.fromkeys(

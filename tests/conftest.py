@@ -3,6 +3,7 @@
 
 import signal
 from functools import cache
+from pathlib import Path
 
 import pytest
 from toy_corpora import PARAGRAPHS, SENTENCES, corpus_of, sentence_of
@@ -13,6 +14,25 @@ from helpers.data.records import Segment
 # those that they start: tests that interrupt one would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+CHROMIUM = Path("/usr/bin/chromium")
+FLAGS = [
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Start Chromium for the tests of a file."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs pip install playwright")
+    if not CHROMIUM.exists():
+        pytest.skip(f"there is no {CHROMIUM}")
+    with playwright.sync_playwright() as running:
+        chromium = running.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture(scope="session")

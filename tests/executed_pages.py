@@ -1,5 +1,6 @@
 """Pages of beyond/pages, executed and converted as a run does."""
 
+import json
 from pathlib import Path
 
 import nbformat
@@ -25,3 +26,13 @@ def execute(page, path, **parameters):
         PAGES / f"{page}.ipynb", executed, parameters=parameters, progress_bar=False
     )
     return write_html(nbformat.read(executed, as_version=4), path)
+
+
+def write_run(folder, tables, settings):
+    """Write the folder of a finished run."""
+    (folder / "tables").mkdir(parents=True)
+    for name, table in tables.items():
+        table.to_csv(folder / "tables" / f"{name}.csv", index=False)
+    record = {"settings": settings, "tables": dict.fromkeys(tables, "04")}
+    (folder / "run.json").write_text(json.dumps(record))
+    return folder

@@ -155,11 +155,11 @@ def treebank(path):
         published = paper_table1().loc[relation]
         n_right = round(WORDS_OF_A_RELATION * published["accuracy"] / 100)
         n_at_offset = round(WORDS_OF_A_RELATION * published["baseline"] / 100)
-        others = [k for k in range(-5, 6) if k not in (0, published["baseline_offset"])]
+        wrong_offsets = [k for k in range(-5, 6) if k not in (0, published["baseline_offset"])]
         for number in range(WORDS_OF_A_RELATION):
             offset = int(published["baseline_offset"])
             if number >= n_at_offset:
-                offset = others[number % len(others)]
+                offset = wrong_offsets[number % len(wrong_offsets)]
             sentences.append(_sentence(relation, offset, is_right=number < n_right))
     order = rng.permutation(len(sentences))
     path.write_text("\n".join(sentences[index] for index in order))

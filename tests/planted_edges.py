@@ -126,7 +126,7 @@ def sentences(per_relation: int = 20) -> list[Sentence]:
     No fixed offset finds many of the parents.
     """
     dependent = LENGTH - 2
-    made = []
+    treebank = []
     for split in ("train", "dev"):
         for number in range(per_relation):
             for index, relation in enumerate(RELATIONS):
@@ -141,5 +141,5 @@ def sentences(per_relation: int = 20) -> list[Sentence]:
                 names = ["root"] * LENGTH
                 names[dependent] = relation
                 source = f"{split} {number}, paragraph 1, sentence 1"
-                made.append(Sentence(tuple(words), tuple(heads), tuple(names), split, source))
-    return made
+                treebank.append(Sentence(tuple(words), tuple(heads), tuple(names), split, source))
+    return treebank

@@ -53,15 +53,15 @@ def planted_model(
         embeddings.token_type_embeddings.weight.zero_()
         words = embeddings.word_embeddings.weight
         words.normal_()
-        of_cls = words[tokenizer.cls_token_id]
-        sought = 0.12 * of_cls
+        cls_vector = words[tokenizer.cls_token_id]
+        sought = 0.12 * cls_vector
         if dimension is not None:
             words[:, dimension] = 0
-            of_cls[dimension] = MARK
+            cls_vector[dimension] = MARK
             sought = 0.2 * torch.eye(WIDTH)[dimension]
         if next_sink:
             words[tokenizer.convert_tokens_to_ids(next_sink), dimension] = MARK / 4
-        direction = torch.nn.functional.normalize(embeddings.LayerNorm(of_cls), dim=0)
+        direction = torch.nn.functional.normalize(embeddings.LayerNorm(cls_vector), dim=0)
         for layer in model.bert.encoder.layer:
             attention = layer.attention.self
             layer.output.dense.weight.zero_()
@@ -71,8 +71,8 @@ def planted_model(
                 attention.query.weight[:, SECOND] = 6.0
                 attention.query.bias.zero_()
             attention.key.weight[:] = sought
-            kept = torch.eye(WIDTH) - (1 - (brings or 0.0)) * torch.outer(direction, direction)
-            attention.value.weight.copy_(kept)
+            value_map = torch.eye(WIDTH) - (1 - (brings or 0.0)) * torch.outer(direction, direction)
+            attention.value.weight.copy_(value_map)
             layer.attention.output.dense.weight.copy_(torch.eye(WIDTH) * (brings is not None))
     return model, tokenizer
 

@@ -12,7 +12,6 @@ from scripts.book import broken_links, colab_link, repository_of
 
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = ROOT / "build" / "book"
-CHROMIUM = Path("/usr/bin/chromium")
 MAX_PAGE_BYTES = 3_000_000
 PHONE = {"width": 390, "height": 844}
 READ = (
@@ -51,53 +50,45 @@ def test_settings_are_folded_and_solutions_hidden(book):
 
 
 @pytest.mark.default_model
-def test_pages_open_in_a_browser_without_a_message_or_a_request(book):
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs pip install playwright")
-    if not CHROMIUM.exists():
-        pytest.skip(f"there is no {CHROMIUM}")
+def test_pages_open_in_a_browser_without_a_message_or_a_request(book, browser):
     problems = []
-    with playwright.sync_playwright() as running:
-        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        browser = running.chromium.launch(executable_path=CHROMIUM, args=flags)
-        context = browser.new_context(offline=True)
-        page = context.new_page()
+    context = browser.new_context(offline=True)
+    page = context.new_page()
 
-        def note(message):
-            if message.type in ("error", "warning"):
-                problems.append(message.text)
+    def note(message):
+        if message.type in ("error", "warning"):
+            problems.append(message.text)
 
-        def note_outside(request):
-            if not request.url.startswith(("file:", "data:", "about:", "blob:")):
-                problems.append(request.url)
+    def note_outside(request):
+        if not request.url.startswith(("file:", "data:", "about:", "blob:")):
+            problems.append(request.url)
 
-        page.on("console", note)
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("request", note_outside)
-        for name in READ:
-            page.goto(f"{book.as_uri()}/{name}")
-            page.wait_for_load_state("load")
-        hit = page.locator("#search-results li a").first
-        hit.wait_for()
-        assert "notebooks/" in hit.get_attribute("href")  # lessons before functions
-        page.goto(f"{book.as_uri()}/reports/minilm/index.html")
-        page.locator(".tile").first.click()
-        in_viewer = page.frame_locator("#viewer iframe")
-        in_viewer.locator(".av-lines line").first.wait_for(state="attached")
-        page.goto(f"{book.as_uri()}/look-at-a-head.html")
-        page.frame_locator("iframe.viewer").locator(".av-lines line").first.wait_for(
-            state="attached"
-        )
-        page.goto(f"{book.as_uri()}/notebooks/04_individual_heads.html")
-        frame = page.frame_locator("iframe[title='Attention viewer']")
-        page.locator("iframe[title='Attention viewer']").scroll_into_view_if_needed()
-        frame.locator(".av-lines line").first.wait_for(state="attached")
-        page.set_viewport_size(PHONE)
-        for name in READ[:-1]:
-            page.goto(f"{book.as_uri()}/{name}")
-            width = page.evaluate("document.documentElement.scrollWidth")
-            if width > PHONE["width"]:
-                problems.append(f"{name} is {width} pixels wide on a phone")
-        browser.close()
+    page.on("console", note)
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("request", note_outside)
+    for name in READ:
+        page.goto(f"{book.as_uri()}/{name}")
+        page.wait_for_load_state("load")
+    hit = page.locator("#search-results li a").first
+    hit.wait_for()
+    assert "notebooks/" in hit.get_attribute("href")  # lessons before functions
+    page.goto(f"{book.as_uri()}/reports/minilm/index.html")
+    page.locator(".tile").first.click()
+    in_viewer = page.frame_locator("#viewer iframe")
+    in_viewer.locator(".av-lines line").first.wait_for(state="attached")
+    page.goto(f"{book.as_uri()}/look-at-a-head.html")
+    page.frame_locator("iframe.viewer").locator(".av-lines line").first.wait_for(state="attached")
+    page.goto(f"{book.as_uri()}/notebooks/04_individual_heads.html")
+    frame = page.frame_locator("iframe[title='Attention viewer']")
+    page.locator("iframe[title='Attention viewer']").scroll_into_view_if_needed()
+    frame.locator(".av-lines line").first.wait_for(state="attached")
+    page.set_viewport_size(PHONE)
+    for name in READ[:-1]:
+        page.goto(f"{book.as_uri()}/{name}")
+        width = page.evaluate("document.documentElement.scrollWidth")
+        if width > PHONE["width"]:
+            problems.append(f"{name} is {width} pixels wide on a phone")
+    context.close()
     assert not problems
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import helpers.cache
 from beyond.papers.common.tasks import Pair, Task
-from helpers.cache import cached, code_digest, read_table
+from helpers.cache import cached, code_digest
 
 ROOT = Path(helpers.cache.__file__).parent.parent
 CODE = {"data/a.py": "0"}
@@ -111,12 +111,12 @@ ARRAY = np.arange(6, dtype=np.float32).reshape(2, 3)
 def test_cached_keeps_a_result_as_it_is_and_computes_it_once(result):
     results = iter([result])
     for _ in range(2):  # computed, then read
-        kept = cached("t", lambda: next(results), inputs={"store": "a"}, code=CODE)
-        assert type(kept) is type(result)
-        pairs = [(kept, result)]
+        result_read = cached("t", lambda: next(results), inputs={"store": "a"}, code=CODE)
+        assert type(result_read) is type(result)
+        pairs = [(result_read, result)]
         if isinstance(result, dict):
-            assert kept.keys() == result.keys()
-            pairs = [(kept[name], result[name]) for name in result]
+            assert result_read.keys() == result.keys()
+            pairs = [(result_read[name], result[name]) for name in result]
         for value, expected in pairs:
             if isinstance(expected, pd.DataFrame):
                 pd.testing.assert_frame_equal(value, expected, check_exact=True)
@@ -149,9 +149,9 @@ def task_with_dev_text(text):
     ids=["text", "array", "table", "dataclass"],
 )
 def test_cached_compares_inputs_in_full_and_the_code(make_input, first, second):
-    def load(value, given, code="0"):
+    def load(value, argument, code="0"):
         code = {"metrics/a.py": code}
-        return cached("t", lambda: value, inputs={"input": make_input(given)}, code=code)
+        return cached("t", lambda: value, inputs={"input": make_input(argument)}, code=code)
 
     assert [load(1, first), load(2, first), load(3, second)] == [1, 1, 3]
     assert load(4, first, code="1") == 4
@@ -176,9 +176,3 @@ def test_cached_runs_an_edited_function_of_a_script_again(tmp_path):
         script.write_text(USER_SCRIPT.format(value=value))
         done = subprocess.check_output([sys.executable, str(script)], text=True, cwd=tmp_path)
         assert done == f"{int(value) + 1}\n"
-
-
-def test_read_table_keeps_titles_of_articles_as_they_are(tmp_path):
-    table = pd.DataFrame({"article": ["01", "1984", "NA"], "layer": [1, 2, 3], "x": [0.5, None, 1]})
-    table.to_csv(tmp_path / "averages.csv", index=False)
-    pd.testing.assert_frame_equal(read_table(tmp_path / "averages.csv"), table)

@@ -60,16 +60,6 @@ def test_run_chooses_notebooks_and_the_default_settings(arguments, expected, job
     assert len({folder for folder, _ in jobs}) == len(expected) and not figures.exists()
 
 
-@pytest.mark.parametrize(
-    "arguments", [[], ["fly"], ["run", "--sgments", "3"], ["run", "-p", "task"]]
-)
-def test_main_refuses_unknown_arguments_in_two_lines(arguments, capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main(arguments)
-    error = capsys.readouterr().err
-    assert stopped.value.code == 2 and error.startswith("usage: ") and error.count("\n") == 2
-
-
 def test_dry_run_lists_what_a_run_would_extract(figures, tiny_folder, tmp_path, capsys):
     text = tmp_path / "my.txt"
     text.write_text("\n".join(f"The cat {number} sat on a mat." for number in range(40)))
@@ -117,12 +107,6 @@ def test_run_refuses_a_folder_that_no_run_wrote_before_it_reads_an_input(
     assert f"{page.parent}: " in error and page.is_file()
 
 
-@pytest.mark.parametrize("address", ["nonsense", "tcp://127.0.0.1:1", "tcp://127.0.0.1:99999"])
-def test_run_refuses_an_absent_scheduler(address, figures, capsys, monkeypatch):
-    monkeypatch.setattr("helpers.store.cluster._active_client", lambda: None)  # of other tests
-    assert address in fails(capsys, "run", "--only", "00", "--scheduler", address)
-
-
 @pytest.mark.parametrize("name", ["CACHE", "BUILD"])
 def test_run_refuses_folders_that_cannot_be_written_to(name, jobs, capsys, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
@@ -158,8 +142,8 @@ def test_every_flag_reaches_every_notebook(setting, jobs):
     for job in jobs.values():
         if job.notebook.stem in paths:
             names = declared(job.notebook)
-            taken = job.parameters if setting.name in names else job.parameters["settings"]
-            assert taken[setting.name] == value
+            passed = job.parameters if setting.name in names else job.parameters["settings"]
+            assert passed[setting.name] == value
 
 
 def test_a_parameter_reaches_the_notebooks_that_declare_it(jobs, capsys):
@@ -171,14 +155,6 @@ def test_a_parameter_reaches_the_notebooks_that_declare_it(jobs, capsys):
     assert name.startswith("minilm--arct-mine-") and name in capsys.readouterr().out
     assert "-p arct: " in fails(capsys, "run", "--only", "03,07", "-p", "arct", "mine")
     assert "-p seed: " in fails(capsys, "run", "-p", "seed", "3")
-
-
-def test_replicate_runs_the_paper_s_model_and_makes_its_page(jobs, figures):
-    assert main(["replicate"]) == 0
-    page = jobs["bert-base-uncased", "re"]
-    assert page.output == figures.parent / "build" / "bert-base-uncased" / "replication.ipynb"
-    assert jobs["bert-base-uncased", "05"].parameters["model"] == "bert-base-uncased"
-    assert ("bert-base-uncased-later", "07") not in jobs
 
 
 def test_compare_executes_the_page_on_the_folders_of_runs(figures, jobs, capsys):

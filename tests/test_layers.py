@@ -16,8 +16,6 @@ LAYERS = [  # of helpers, from the bottom up
     "metrics", "probes", "plots", "viewer", "gradients results study", "check run",
     "__main__",
 ]  # fmt: skip
-# Notebook 11 measures with what notebook 10 has.
-MAY_IMPORT = {"beyond.papers.accuracy_and_function": ("beyond.papers.sinks",)}
 
 
 def imported_names(path):
@@ -50,15 +48,6 @@ def test_imports_point_downwards_and_have_no_circle():
             assert not re.search(r"\bbeyond\b[./\"]", text), module
             assert all(layer(name) <= layer(module) for name in imported), module
     list(TopologicalSorter(GRAPH).static_order())  # CycleError names a circle
-
-
-def test_papers_do_not_import_each_other():
-    for module, imported in GRAPH.items():
-        if module.startswith("beyond.papers.") and module.count(".") == 3:
-            paper = module.rpartition(".")[0]
-            allowed = (paper, "beyond.papers.common", *MAY_IMPORT.get(paper, ()))
-            papers = [name for name in imported if name.startswith("beyond.papers.")]
-            assert all(name.startswith(allowed) for name in papers), (module, papers)
 
 
 # The model computes, and the cache is called above it; what draws keeps nothing.  Measures take

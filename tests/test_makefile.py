@@ -1,6 +1,5 @@
 """The Makefile sets up `.venv` with uv where it is installed, and with pip otherwise."""
 
-import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -59,16 +58,3 @@ def test_set_up_uses_uv_or_pip_and_is_not_finished_if_it_fails(
     )
     if calls:
         assert (folder / "calls").read_text().splitlines()[-len(calls) :] == calls
-
-
-@pytest.mark.parametrize(
-    ("target", "extra"),
-    [("run", []), ("lab", []), ("strict", []), ("lint", ["dev"]), ("test", ["dev"]),
-     ("book", ["book"])],
-)  # fmt: skip
-@pytest.mark.parametrize("variables", [["UV=uv"], ["UV="]], ids=["uv", "pip"])
-def test_make_installs_what_its_target_needs(target, extra, variables):
-    command = ["make", "--dry-run", "--always-make", target, *variables]
-    commands = subprocess.check_output(command, cwd=ROOT, text=True)
-    files = ["requirements.txt", *(f"requirements-{name}.txt" for name in extra)]
-    assert re.findall(r"--requirement (\S+)", commands) == files

@@ -91,16 +91,16 @@ def test_hash_seed_and_threads_change_no_table_and_no_store(tiny_folder, tmp_pat
     for process in (first, second):
         _, errors = process.communicate(timeout=300)
         assert process.returncode == 0, errors
-    tables, others = (read_files(folder / "build", "*/tables/*.csv") for folder in folders)
-    assert len(tables) >= 7 and tables.keys() == others.keys()
+    tables, repeated = (read_files(folder / "build", "*/tables/*.csv") for folder in folders)
+    assert len(tables) >= 7 and tables.keys() == repeated.keys()
     for name in tables:
         if name.stem == "gradients":
             pair = [pd.read_csv(folder / "build" / name) for folder in folders]
             pd.testing.assert_frame_equal(*pair, rtol=GRADIENT_TOLERANCE, atol=0)
         else:
-            assert tables[name] == others[name], name
-    stores, others = (read_files(folder / "cache", "*--*/*") for folder in folders)
-    assert len(stores) > 9 and stores == others
+            assert tables[name] == repeated[name], name
+    stores, repeated = (read_files(folder / "cache", "*--*/*") for folder in folders)
+    assert len(stores) > 9 and stores == repeated
     record = json.loads((folders[0] / "build/tiny/run.json").read_text())
     assert record["settings"]["segments"] == 8 and record["model"]["weights_sha256"]
     assert record["versions"]["torch"] and "commit" in record

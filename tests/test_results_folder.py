@@ -12,7 +12,6 @@ from helpers.errors import InputError
 from helpers.progress import NOTEBOOK_VARIABLE
 from helpers.results import Results, read_tables, run_record
 from helpers.settings import Settings
-from helpers.study import Study
 
 pytestmark = pytest.mark.usefixtures("figures")
 
@@ -94,13 +93,13 @@ def test_any_other_run_lists_only_its_own_and_a_batch_run_removes_the_rest(
 
 
 def test_a_folder_that_no_run_wrote_is_refused():
-    mine = Results(Settings(name="mine"))
-    mine.build.mkdir(parents=True)
-    (mine.build / "thesis.csv").touch()
-    for write in (lambda: save(mine), mine.start_run):
-        with pytest.raises(InputError, match=str(mine.build)):
+    results_of_mine = Results(Settings(name="mine"))
+    results_of_mine.build.mkdir(parents=True)
+    (results_of_mine.build / "thesis.csv").touch()
+    for write in (lambda: save(results_of_mine), results_of_mine.start_run):
+        with pytest.raises(InputError, match=str(results_of_mine.build)):
             write()
-    assert [path.name for path in mine.build.iterdir()] == ["thesis.csv"]
+    assert [path.name for path in results_of_mine.build.iterdir()] == ["thesis.csv"]
 
 
 def test_run_json_says_which_notebook_wrote_what(monkeypatch):
@@ -131,22 +130,6 @@ def test_tables_reads_from_the_committed_run_what_this_one_lacks():
     assert Results(Settings(name="mine", seed=5)).tables() == {}
 
 
-def test_later_notebooks_are_a_run_of_their_own():
-    paper, later = Study(name="mine"), Study(name="mine", later=True)
-    save(paper)
-    save(later, table="edges")
-    assert later.results.build.name == "mine-later"
-    assert set(later.tables()) == {"edges"} and set(paper.tables()) == {"entropy"}
-
-
-def test_tables_of_a_damaged_record_are_not_read():
-    run = Results(Settings(name="mine"))
-    save(run)
-    (run.build / "run.json").write_text("{")
-    save(run, table="gradients")
-    assert set(run.tables()) == {"gradients"}
-
-
 def test_read_tables_reads_labels_as_text_and_empty_cells_as_missing():
     run = Results(Settings(name="mine"))
     labels = ["NA", "None", "null", None]
@@ -155,25 +138,3 @@ def test_read_tables_reads_labels_as_text_and_empty_cells_as_missing():
     assert table["relation"].isna().tolist() == [False, False, False, True]
     assert table["relation"][:3].tolist() == labels[:3]
     np.testing.assert_array_equal(table["accuracy"], [1, np.nan, 2, 3])
-
-
-def test_run_json_has_the_model_and_the_corpora_that_were_used(tmp_path, tiny_folder):
-    text = tmp_path / "text.txt"
-    text.write_text("\n".join(f"A cat sat here {n}.\nA dog sat there {n}." for n in range(12)))
-    study = Study(model=str(tiny_folder("bert")), text=str(text), max_tokens=32, device="cpu")
-    study.segment_store()
-    save(study.results)
-    record = run_record(study.results.build)
-    assert record["model"]["weights_sha256"]
-    assert record["corpora"]["text fingerprint"] == study.segment_corpus().fingerprint
-    assert record["corpora"]["text"] == "text" and "treebank" not in record["corpora"]
-
-
-def test_save_figure_writes_the_formats_of_the_settings():
-    pictures = {}
-    for formats in ("png", "png,svg,pdf"):
-        run = Results(Settings(name="mine", formats=formats))
-        run.save_figure(plt.figure(), "fig4")
-        assert {path.suffix[1:] for path in run.build.glob("fig4.*")} == set(formats.split(","))
-        pictures[formats] = (run.build / "fig4.png").read_bytes()
-    assert len(set(pictures.values())) == 1

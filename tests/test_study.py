@@ -11,8 +11,7 @@ from toy_corpora import SENTENCES, conllu
 
 from beyond.per_example import save_per_example
 from beyond.silver_parses import score_every_head
-from helpers.errors import InputError, StoreError
-from helpers.gradients import gradient_table
+from helpers.errors import InputError
 from helpers.metrics import head_counts, surface
 from helpers.metrics.clustering import distances
 from helpers.metrics.dependency_heads import relation_tables
@@ -68,24 +67,6 @@ def test_controls_are_two_random_models_measured_through_the_lens_of_the_run(stu
     assert not squares[0].equals(squares[1]) and not squares[1].equals(squares[2])
 
 
-def test_names_of_models_have_their_own_random_weights(study):
-    names = ("trained", "random", "random-0", "random-1", "random-2")
-    seeds = [study.model_key(name)["random_init"] for name in names]
-    assert seeds == [None, 0, 0, 1, 2]
-    control = varied(study, random_init=2, seed=1)  # whose controls have other weights than itself
-    names = ("trained", "random", "random-1")
-    assert [control.model_key(name)["random_init"] for name in names] == [2, 4, 5]
-    assert len({json.dumps(study.model_key(name)) for name in study.models}) == 3
-
-
-def test_a_finished_store_opens_without_a_model(study, monkeypatch):
-    keys = {name: study.segment_store(name).key for name in study.models}
-    monkeypatch.setattr("helpers.study.load_model", lambda *_, **__: pytest.fail("loaded"))
-    opened = varied(study)
-    assert {name: opened.segment_store(name).key for name in keys} == keys
-    assert opened.title == study.title and "3 layers of 4 heads" in opened.title
-
-
 def test_controls_see_a_part_of_the_sample_and_name_its_articles(study, monkeypatch):
     monkeypatch.setattr(Settings, "control_segments", 5)
     triples = list(product(SENTENCES, repeat=3))[:24]
@@ -103,24 +84,6 @@ def test_controls_see_a_part_of_the_sample_and_name_its_articles(study, monkeypa
     for sums in sums_by_model.values():
         assert set(article_table(sums)["article"]) < set(names)
         assert (sums.by_article("entropy")[1].sum(axis=0) == 5).all()
-    store = divided.segment_store()
-    tables = [
-        gradient_table(divided.load(name), store, count=4, seed=0, limit=limit)
-        for name, limit in (("trained", 4), ("trained", None), ("trained", 3), ("random", None))
-    ]
-    assert tables[0].equals(tables[1])
-    assert not tables[1].equals(tables[2]) and not tables[1].equals(tables[3])
-
-
-def test_relations_of_a_store_are_counted_once(study, trees, monkeypatch):
-    parsed = varied(study, treebank=trees, minimum_count=1)
-    tables = tables_of_relations(parsed, parsed.shuffled_store())
-    trained = tables_of_relations(parsed, parsed.treebank_store())
-    assert any(not table.equals(tables[name]) for name, table in trained.items())
-    monkeypatch.setattr(head_counts, "count_heads", lambda *_: pytest.fail("counted again"))
-    repeated = varied(parsed)
-    for name, table in tables_of_relations(repeated, repeated.shuffled_store()).items():
-        pd.testing.assert_frame_equal(table, tables[name], check_dtype=False)
 
 
 def test_pairs_take_the_place_of_trees(study, trees, tmp_path):
@@ -132,10 +95,13 @@ def test_pairs_take_the_place_of_trees(study, trees, tmp_path):
     (tmp_path / "pairs.jsonl").write_text("\n".join(lines))
     parsed = varied(study, treebank=trees, minimum_count=1)
     paired = varied(study, pairs=str(tmp_path / "pairs.jsonl"), minimum_count=1, name="pairs")
-    no_op = [tables_of_relations(each, each.treebank_store())["no_op"] for each in (paired, parsed)]
-    of_tags = no_op[1].filter(like="within_tag")  # pairs have no parts of speech
-    pd.testing.assert_frame_equal(*(table.drop(columns=of_tags) for table in no_op))
-    counts = [head_counts.head_counts(each.treebank_store()) for each in (paired, parsed)]
+    no_op = [
+        tables_of_relations(version, version.treebank_store())["no_op"]
+        for version in (paired, parsed)
+    ]
+    tag_columns = no_op[1].filter(like="within_tag")  # pairs have no parts of speech
+    pd.testing.assert_frame_equal(*(table.drop(columns=tag_columns) for table in no_op))
+    counts = [head_counts.head_counts(version.treebank_store()) for version in (paired, parsed)]
     pd.testing.assert_frame_equal(*(score_every_head(counted, minimum=1) for counted in counts))
     described = describe_store(paired.treebank_store())["store"]
     assert described["documents"] == "6" and described["examples"] == "18"
@@ -144,17 +110,3 @@ def test_pairs_take_the_place_of_trees(study, trees, tmp_path):
     assert len(pd.read_parquet(section_3)) == len(paired.segment_store()) * 3 * 4
     with pytest.raises(InputError, match="--treebank"):
         varied(parsed, pairs="x.jsonl")
-
-
-def test_example_store_is_that_of_segments_only_if_there_are_no_parses(study, monkeypatch):
-    Path(study.settings.text).write_text("我 們 看 書 。\n" * 40)
-    assert study.example_store(stream=True).level == "token"
-    with pytest.raises(InputError):
-        varied(study, parser="no_such_parser").example_store(stream=True)
-
-    def refuse(*_, **__):
-        raise StoreError("disk full")
-
-    monkeypatch.setattr("helpers.store.extract.extract", refuse)
-    with pytest.raises(StoreError, match="disk full"):
-        study.example_store()

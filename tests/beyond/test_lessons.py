@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import torch
 
-from beyond import diagram
 from beyond.lessons import draw_arcs, loss_with_change, softmax_scores
 from helpers.data.links import read_links
 from helpers.model.forward import forward, model_inputs
@@ -14,15 +13,6 @@ from helpers.model.loading import load_model
 from helpers.plots.style import INK, WRONG
 
 RECORD = {"words": ["cats", "sleep", "well"], "heads": [2, 0, 2], "relations": ["s", "root", "a"]}
-
-
-@pytest.mark.parametrize("number", diagram.NOTEBOOKS)
-def test_draw_lights_the_parts_of_a_notebook(number):
-    diagram.draw(number)
-    colors = {panel.get_title(): panel.title.get_color() for panel in plt.gcf().axes}
-    lit = {part for part, color in colors.items() if color == diagram.RIGHT}
-    assert lit == set(diagram.NOTEBOOKS[number][0])
-    plt.close("all")
 
 
 def test_draw_arcs_draws_errors_in_orange():

@@ -53,12 +53,3 @@ def test_blocks_of_a_family_are_the_rows_of_its_maps(name, loaded):
             check_blocks(loaded[name])
     else:
         check_against_whole_maps(loaded[name])
-
-
-@pytest.mark.parametrize("name", ["BERT", "Mistral", "GPT-OSS"])
-def test_heads_with_temperatures_have_blocks_too(name, loaded):
-    encoder = loaded[name]
-    factors = torch.linspace(0.2, 3, encoder.layers * encoder.heads)
-    check_against_whole_maps(
-        encoder.with_temperatures(factors.unflatten(0, (encoder.layers, -1)).tolist(), {})
-    )

@@ -27,7 +27,7 @@ def read_records(cache, run, level, corpus):
     """The examples of a run's segments, sentences or documents."""
     record = json.loads((run / "run.json").read_text(encoding="utf-8"))
     settings = record["settings"]
-    wanted = {"text": settings["segments"], "treebank": settings["sentences"]}.get(corpus)
+    n_wanted = {"text": settings["segments"], "treebank": settings["sentences"]}.get(corpus)
     for path in sorted(cache.glob("*/manifest.json")):
         manifest = json.loads(path.read_text(encoding="utf-8"))
         if (
@@ -39,7 +39,7 @@ def read_records(cache, run, level, corpus):
             and manifest["corpus"]["fingerprint"] == record["corpora"][f"{corpus} fingerprint"]
         ):
             lines = path.with_name("examples.jsonl").read_text(encoding="utf-8").splitlines()
-            if wanted is None or len(lines) <= wanted:
+            if n_wanted is None or len(lines) <= n_wanted:
                 return [json.loads(line) for line in lines]
     raise SystemExit(f"{cache}: no store has the {corpus} of {run}; run it again first")
 
@@ -114,7 +114,7 @@ def score_words(model, sentences):
                 query = word + 1
             attends = maps[:, query].argmax(axis=1) == parent  # -1, of a root, is no word
             attended = maps[:, :, query].argmax(axis=1) == parent
-            verbs = [place for place in range(word) if tags[place] == "VERB"]
+            verbs = [index for index in range(word) if tags[index] == "VERB"]
             is_nearest = bool(verbs) and verbs[-1] == parent
             offsets = [0 <= parent == query + offset for offset in OFFSETS]
             rows.append((sentence["split"], name, [attends, attended], offsets, is_nearest))
@@ -123,9 +123,9 @@ def score_words(model, sentences):
 
 def best_on_train(splits, right):
     """The accuracy on dev, in percent, of what is best on train."""
-    places = right.reshape(len(right), -1)
-    best = places[splits == "train"].mean(axis=0).argmax()
-    return 100 * places[splits == "dev", best].mean()
+    choices = right.reshape(len(right), -1)
+    best = choices[splits == "train"].mean(axis=0).argmax()
+    return 100 * choices[splits == "dev", best].mean()
 
 
 def antecedents(model, documents):

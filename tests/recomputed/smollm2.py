@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
+from readme import read_records
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
-MODEL = "smollm2"
 FOLDER = "smollm2-0.1.2"
 BEGINNING = "<|endoftext|>"
 SHARE_LAYERS = (2, 15, 30)
@@ -43,30 +43,9 @@ PREPOSITIONS = ("to", "of", "near", "behind", "from")
 VERBS = (("is", "are"), ("was", "were"), ("has", "have"))
 
 
-def read_texts(cache, level, corpus, record):
-    """The records of the store that has as many segments or sentences as the run."""
-    wanted = record["settings"]["segments" if level == "token" else "sentences"]
-    for manifest_path in sorted(cache.glob("*/manifest.json")):
-        manifest = json.loads(manifest_path.read_text(encoding="utf-8"))
-        identity = manifest["model"]
-        if (
-            identity["name"] == MODEL
-            and identity["random_init"] is None
-            and manifest["level"] == level
-            and manifest["lens"] == "attention"
-            and manifest["max_tokens"] == record["settings"]["max_tokens"]
-            and manifest["corpus"]["fingerprint"] == record["corpora"][f"{corpus} fingerprint"]
-        ):
-            lines = manifest_path.with_name("examples.jsonl").read_text(encoding="utf-8")
-            records = [json.loads(line) for line in lines.splitlines()]
-            if wanted is None or len(records) <= wanted:
-                return records
-    raise SystemExit(f"{cache}: no store of {MODEL} has the run's {corpus}; run it again first")
-
-
 def evenly_spaced(values, count):
-    places = np.linspace(0, len(values) - 1, min(count, len(values)))
-    return [values[int(place)] for place in places]
+    positions = np.linspace(0, len(values) - 1, min(count, len(values)))
+    return [values[int(position)] for position in positions]
 
 
 class Model:
@@ -221,7 +200,7 @@ def read_table(run, name):
 def compare(run, cache):
     """Some numbers: in the tables of a run, and computed again."""
     record = json.loads((run / "run.json").read_text(encoding="utf-8"))
-    segments = read_texts(cache, "token", "text", record)
+    segments = read_records(cache, run, "token", "text")
     model = Model(cache / "models" / FOLDER)
     quick = record["settings"].get("quick", False)
     cut_records = evenly_spaced(segments, QUICK_CUT_SEGMENTS if quick else CUT_SEGMENTS)

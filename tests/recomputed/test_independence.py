@@ -18,6 +18,6 @@ def test_a_script_imports_nothing_of_helpers_or_of_the_tests(path):
             assert node.level == 0
             packages.add(node.module.partition(".")[0])
     standard_library = {"argparse", "importlib", "json", "pathlib"}
-    of_this_folder = {script.stem for script in SCRIPTS}
-    of_others = {"numpy", "pandas", "torch", "transformers"}
-    assert packages <= standard_library | of_this_folder | of_others
+    siblings = {script.stem for script in SCRIPTS}
+    libraries = {"numpy", "pandas", "torch", "transformers"}
+    assert packages <= standard_library | siblings | libraries

@@ -1,23 +1,16 @@
 """Runs in other languages than English, with three kinds of tokenizers."""
 
-from pathlib import Path
-
 import numpy as np
 import other_languages
 import pandas as pd
 import pytest
-import tiny_models
-import transformers as hf
 from notebook_tools import executed
 
-from beyond.pages.compare import Run, across_treebanks
 from beyond.silver_parses import universal_relations
 from helpers.__main__ import main
-from helpers.data.treebank import PIPELINE
 from helpers.metrics.head_counts import count_heads
-from helpers.results import run_record
 from helpers.settings import flag
-from helpers.study import Study, objective_note
+from helpers.study import Study
 
 FAMILIES = {"Chinese": "bert", "German": "xlm_roberta", "Turkish": "roberta"}
 
@@ -27,11 +20,11 @@ def settings(tmp_path, tiny_folder, figures, monkeypatch):
     """Make a function from a language to the settings of a small run of a text."""
     monkeypatch.setenv("ATTENTION_PROFILE", "quick")
 
-    def make(language, **others):
+    def make(language, **options):
         model = str(tiny_folder(FAMILIES[language]))
         text = str(other_languages.text(tmp_path, language))
         usual = {"model": model, "text": text, "max_tokens": 48, "device": "cpu", "name": language}
-        return {**usual, **others}
+        return {**usual, **options}
 
     return make
 
@@ -57,22 +50,6 @@ def test_run_asks_for_parses_where_section_4_has_none(settings, capsys):
     assert "language: not English" in capsys.readouterr().out
 
 
-def test_study_leaves_english_resources_out_of_another_language(settings, tmp_path):
-    options = settings("German")
-    study = Study(**options)
-    assert not study.has_parses and study.embeddings is None
-    assert "--vectors" in study.missing_note("vectors") and "--coref" in study.missing_note("coref")
-    study.save_facts([])
-    record = run_record(study.results.build)
-    assert record["language"] == "not English" and len(record["notes"]) == 2
-    documents = other_languages.documents(tmp_path, "German")
-    assert not Study(**options | {"coref": str(documents), "vectors": "glove.txt"}).notes
-    overruled = Study(**options | {"parser": PIPELINE})
-    assert overruled.language == "English" and overruled.has_parses and not overruled.notes
-    of_trees = Study(treebank=str(other_languages.treebank(tmp_path, "Chinese")))
-    assert of_trees.has_parses and of_trees.language == "not English"
-
-
 def test_sections_4_and_5_on_a_treebank_of_another_language(settings, tmp_path, figures, capsys):
     options = settings("German", treebank=str(other_languages.treebank(tmp_path, "German")))
     for number, resource in (("04", "--coref"), ("05", "--vectors")):
@@ -86,60 +63,18 @@ def test_sections_4_and_5_on_a_treebank_of_another_language(settings, tmp_path, 
     assert "Attn" in probes and not any("GloVe" in probe for probe in probes)
 
 
-@pytest.fixture
-def universal_tables(tmp_path, tiny_folder, own_cache):
-    """The counts and the table of universal relations of a treebank in each language."""
-    tables = {}
-    for language in other_languages.SENTENCES:
-        treebank = str(other_languages.treebank(tmp_path, language))
-        model = str(tiny_folder("xlm_roberta"))
-        study = Study(model=model, treebank=treebank, max_tokens=48, device="cpu")
-        counts = count_heads(study.treebank_store(stream=True))
-        tables[language] = (counts, universal_relations(counts, minimum=5))
-    return tables
-
-
-def test_universal_relations_count_subtypes_with_their_universal_part(universal_tables):
-    counts, table = universal_tables["Turkish"]
+def test_universal_relations_count_subtypes_with_their_universal_part(
+    tmp_path, tiny_folder, own_cache
+):
+    treebank = str(other_languages.treebank(tmp_path, "Turkish"))
+    model = str(tiny_folder("xlm_roberta"))
+    study = Study(model=model, treebank=treebank, max_tokens=48, device="cpu")
+    counts = count_heads(study.treebank_store(stream=True))
+    table = universal_relations(counts, minimum=5)
     train = counts.of_split("train")
     names = ("nsubj", "nsubj:pass")
     right = sum(train.by_article(train.right, name).sum(axis=0) for name in names)
-    of_subjects = table[table["relation"] == "nsubj"]
+    subjects = table[table["relation"] == "nsubj"]
     accuracy = 100 * right.ravel() / sum(map(train.size, names))
-    np.testing.assert_allclose(of_subjects["train_accuracy"], accuracy)
+    np.testing.assert_allclose(subjects["train_accuracy"], accuracy)
     assert "nsubj:pass" not in set(table["relation"])
-
-
-def test_compare_scores_heads_of_one_language_in_the_others(universal_tables):
-    runs = []
-    for name, (_, table) in universal_tables.items():
-        record = {"settings": {"model": "xlm"}}
-        runs.append(Run(Path(name), record, {"universal_relations": table}))
-    table = across_treebanks(runs)
-    subjects = table[table["relation"] == "nsubj"].set_index("run_of_choice")
-    assert set(subjects.index) == universal_tables.keys()
-    place_columns = ["relation", "direction", "layer", "head"]
-    for chooser, row in subjects.iterrows():
-        place = tuple(row[place_columns])
-        for name, (_, scored) in universal_tables.items():
-            scores = scored.set_index(place_columns).sort_index()
-            assert row[name] == scores.loc[place, "margin"]
-            if name == chooser:
-                train = scores["train_accuracy"]
-                assert train[place] == train["nsubj"].max()
-    other_model = Run(Path("other"), {"settings": {"model": "bert"}}, runs[0].tables)
-    assert across_treebanks([runs[0], other_model]).empty
-
-
-def test_objective_note_of_a_checkpoint_with_another_head(tmp_path, figures, tiny_folder):
-    def study_of(name, architecture):
-        tiny_models.save(tmp_path / name, *tiny_models.bert(architecture))
-        return Study(model=str(tmp_path / name), device="cpu")
-
-    study = study_of("classifier", hf.BertForSequenceClassification)
-    assert study.encoder.objective == "contrastive"
-    assert objective_note(study.encoder) in study.notes
-    assert "BertForSequenceClassification" in objective_note(study.encoder)
-    bare = study_of("bare", lambda config: hf.BertModel(config))
-    language_model = Study(model=str(tiny_folder("bert")), device="cpu")
-    assert not objective_note(bare.encoder) and not objective_note(language_model.encoder)

@@ -52,16 +52,6 @@ def test_matrices_of_8_bits_are_right_to_half_a_step_of_their_output():
     assert (np.abs(stored * scale - matrix) <= 0.501 * scale).all()
 
 
-def test_model_folder_stores_16_bits_if_8_change_too_much(monkeypatch, own_cache, encoder):
-    picks = {8: 0.9, 16: 0.99}
-    exported = []
-    monkeypatch.setattr(browser_model, "export", lambda *arguments: exported.append(arguments[2]))
-    monkeypatch.setattr(browser_model, "compare", lambda *_: {"same": picks[exported[-1]]})
-    folder = browser_model.model_folder(encoder)
-    assert exported == [8, 16]
-    assert '"bits": 16' in (folder / "comparison.json").read_text()
-
-
 def test_model_folder_refuses_a_graph_that_is_far_from_the_model(monkeypatch, own_cache, encoder):
     monkeypatch.setattr(browser_model, "export", lambda *_: None)
     monkeypatch.setattr(browser_model, "compare", lambda *_: {"same": 0.9})

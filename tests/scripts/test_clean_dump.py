@@ -116,8 +116,8 @@ def test_dump_articles_are_no_redirects_and_no_talk_pages(tmp_path):
         ("b.xml", b"\xef\xbb\xbf" + xml.replace("><", ">\r\n<").encode()),
     ]:
         counts = Counter()
-        found = list(dump_articles(write(tmp_path, name, content), counts))
-        assert found == [Article("Kept", (FIRST, LAST))], name
+        kept_articles = list(dump_articles(write(tmp_path, name, content), counts))
+        assert kept_articles == [Article("Kept", (FIRST, LAST))], name
         assert counts["pages skipped: redirect or not an article"] == 2
 
 

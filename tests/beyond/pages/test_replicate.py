@@ -8,8 +8,7 @@ import planted_bert
 import pytest
 import tiny_models
 import torch
-from executed_pages import execute
-from made_up_runs import write_run
+from executed_pages import execute, write_run
 
 from beyond.claims.paper_heads import score_paper_heads
 from beyond.pages.replicate import replication_table

@@ -13,8 +13,6 @@ from beyond.pages.run_folder import Run, open_run
 from helpers.viewer.view import view
 
 ROOT = Path(__file__).parents[3]
-CHROMIUM = Path("/usr/bin/chromium")
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 RECORD = {"tables": {}, "figures": {}, "model": {"name": "toy"}}
 
 
@@ -24,17 +22,6 @@ def parts_of(run):
         report.header(run), report.atlas(run), report.viewer(run), report.claims(run),
         report.pictures(run), report.notebooks(run), report.description(run),
     ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs pip install playwright")
-    if not CHROMIUM.exists():
-        pytest.skip(f"there is no {CHROMIUM}")
-    with playwright.sync_playwright() as running:
-        chromium = running.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="module")
@@ -89,17 +76,6 @@ def test_report_of_later_papers_has_sentences_and_counts_its_claims(tmp_path):
     html = page.read_text(encoding="utf-8")
     assert html.count('class="answer"') == 3
     assert "0 of 0" not in html and "<iframe" not in html
-
-
-def test_claims_that_are_not_supported_come_first():
-    table = pd.DataFrame({
-        "id": ["a", "b"], "claim": ["A", "B"], "unit": "share", "reason": None, "paper_value": 0.5,
-        "value": 0.3, "value_low": 0.2, "value_high": 0.4,
-        "verdict": ["supported", "not supported"],
-    })  # fmt: skip
-    section = report.claims(Run(Path("toy"), RECORD, {"claims": table}))
-    assert "1 of 2 measured claims" in section
-    assert section.index("<td>B</td>") < section.index("<td>A</td>")
 
 
 def test_text_from_outside_stays_text(tmp_path):

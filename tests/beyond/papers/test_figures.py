@@ -1,112 +1,164 @@
-"""The figures of notebooks 07 to 09: what is drawn agrees with the committed tables."""
+"""The figures of the later papers draw the numbers of their tables, here of a golden run."""
 
-from itertools import product
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from committed import committed_figures
-from matplotlib.collections import PathCollection
+from matplotlib.patches import Rectangle
 from plot_checks import LONG_NAME, checked
 
-from beyond.papers.argument_cues.plots import N_LABELLED, PAPER, fig12_cues
-from beyond.papers.dark_secrets import plots
-from beyond.papers.dark_secrets.maps import darkest_weights, shaded
+from beyond.papers.accuracy_and_function import plots as function_plots
+from beyond.papers.argument_cues.plots import fig12_cues
+from beyond.papers.dark_secrets import plots as pattern_plots
+from beyond.papers.dark_secrets.maps import shaded
 from beyond.papers.dark_secrets.patterns import CLASSES, TEXT
+from beyond.papers.sinks import plots as sink_plots
+from beyond.papers.sinks.causes import OTHER, SINK
 from beyond.papers.sixteen_heads.plots import fig10_importance, fig11_pruning
 from helpers.metrics import rows_of_model
 from helpers.results import read_tables
 
-
-def tables_of(run):
-    tables = read_tables(committed_figures() / run)
-    return {name: rows_of_model(table) for name, table in tables.items()}
+GOLDEN = Path(__file__).parents[2] / "golden" / "encoder"
 
 
 @pytest.fixture(scope="module")
 def tables():
-    return tables_of("minilm-later")
+    return {path.stem: pd.read_csv(path) for path in GOLDEN.glob("*.csv")}
 
 
-def check_images(figure, values):
-    """Check the images of a figure, and return the axes that they are in."""
-    panels = [axes for axes in figure.axes if axes.images]
-    images = np.ravel([axes.images[0].get_array() for axes in panels[: len(figure.axes)]])
-    np.testing.assert_allclose(images[: len(values)], values)
-    return panels
+def drawn_numbers(figure):
+    """Collect the numbers that a figure draws: of images, points, lines and bars."""
+    numbers = []
+    for axes in figure.axes:
+        for image in axes.images:
+            numbers.append(image.get_array())
+        for collection in axes.collections:
+            numbers.append(collection.get_offsets())
+        for line in axes.lines:
+            numbers += [line.get_xdata(), line.get_ydata()]
+        for patch in axes.patches:
+            if isinstance(patch, Rectangle):
+                numbers.append([patch.get_width(), patch.get_height()])
+    return np.concatenate([np.ravel(np.asarray(part, float)) for part in numbers])
 
 
-def test_fig7_patterns_shows_each_example_map_and_mean_shares_by_layer(tables):
+def fig7(tables):
     rng = np.random.default_rng(0)
-    maps = {f"{name} (1-2)": rng.dirichlet(np.ones(12), 12) for name in reversed(CLASSES[:3])}
+    maps = {f"{name} (1-2)": rng.dirichlet(np.ones(12), 12) for name in CLASSES[:3]}
     table = tables["patterns"]
     table = table[table["task"] != TEXT]
-    figure = checked(plots.fig7_patterns(table, maps, model=LONG_NAME))
-    check_images(figure, np.ravel([shaded(example) for example in reversed(maps.values())]))
-    for panel, example in zip(figure.axes, reversed(maps.values()), strict=False):
-        is_black = panel.images[0].get_array() == 1
-        assert (is_black == (example >= darkest_weights(example))).all()
-    panels = [axes for axes in figure.axes if axes.axison]
-    means = table.groupby(["weights", "task", "layer"])[[*CLASSES]].mean()
-    keys = product(table["weights"].unique(), table["task"].unique())
-    for axes, key in zip(panels, keys, strict=True):
-        heights = [[bar.get_height() for bar in bars] for bars in axes.containers]
-        np.testing.assert_allclose(heights, means.loc[key].T, atol=1e-6)
+    shares = table.groupby(["weights", "task", "layer"])[[*CLASSES]].mean()
+    numbers = [shaded(example) for example in maps.values()]
+    figure = pattern_plots.fig7_patterns(table, maps, model=LONG_NAME)
+    return figure, [*np.ravel(numbers), *np.ravel(shares)]
 
 
-def test_fig8_fig10_and_semantic_links_show_and_mark_every_head(tables):
-    similarity = tables["finetuning_similarity"]
-    figure = checked(plots.fig8_finetuning(similarity, model=LONG_NAME))
-    check_images(figure, 1 - similarity["similarity"])
-    links = tables["semantic_links"]
-    figure = checked(plots.semantic_links(links, model=LONG_NAME))
-    (panel, *_) = check_images(figure, links["difference"])
-    linked = links.loc[links["difference"] > 0.05, ["head", "layer"]]
-    assert np.array_equal(panel.collections[0].get_offsets(), linked)
-    importance, ablation = tables["importance"], tables["ablation"]
-    figure = checked(fig10_importance(importance, ablation, model=LONG_NAME))
-    panels = check_images(figure, importance["normalised"])
-    costliest = ablation.loc[ablation.groupby("task", sort=False)["change"].idxmin()]
-    for axes, row in zip(panels, costliest.itertuples(), strict=False):
-        assert axes.patches[0].get_xy() == (row.head - 0.5, row.layer - 0.5)
+def fig8(tables):
+    table = rows_of_model(tables["finetuning_similarity"])
+    return pattern_plots.fig8_finetuning(table, model=LONG_NAME), 1 - table["similarity"]
 
 
-@pytest.mark.parametrize("n_tasks", [1, 2, 3])
-def test_fig11_pruning_shows_orders_and_the_median_and_range_of_random_ones(tables, n_tasks):
+def semantic_links(tables):
+    table = rows_of_model(tables["semantic_links"])
+    return pattern_plots.semantic_links(table, model=LONG_NAME), table["difference"]
+
+
+def fig10(tables):
+    importance = tables["importance"]
+    figure = fig10_importance(importance, tables["ablation"], model=LONG_NAME)
+    return figure, importance["normalised"]
+
+
+def fig11(tables):
     table = tables["pruning"]
-    tasks = table["task"].unique()[:n_tasks]
-    figure = checked(fig11_pruning(table[table["task"].isin(tasks)], model=LONG_NAME))
-    for column, task in enumerate(tasks):
-        rows = table[table["task"] == task].set_index("pruned")
-        random = rows[rows["order"] == "random"].groupby("pruned")["change"]
-        chosen = rows[rows["order"] == "importance"]
-        curves = {0: chosen["change"], n_tasks: random.median()}
-        bands = {0: chosen[["change_low", "change_high"]].T, n_tasks: random.agg(["min", "max"]).T}
-        for first, curve in curves.items():
-            axes = figure.axes[first + column]
-            np.testing.assert_allclose(axes.lines[0].get_ydata(), curve.drop(100))
-            assert axes.lines[-1].get_ydata() == pytest.approx([curve[100]] * 2)
-            corners = axes.collections[0].get_paths()[0].vertices.tolist()
-            assert all([60, end] in corners for end in bands[first][60])
+    changes = table[table["order"] == "importance"]["change"]
+    random = table[table["order"] == "random"].groupby(["task", "pruned"])["change"].median()
+    return fig11_pruning(table, model=LONG_NAME), [*changes, *random]
 
 
-def test_fig12_draws_the_cues_of_the_originals_and_all_accuracies():
-    tables = tables_of("minilm-arct-later")
-    cues, choices = tables["cues"], tables["partial_inputs"]
-    upper, *panels = checked(fig12_cues(cues, choices, model=LONG_NAME)).axes
-    originals = cues.query("split == 'all' and half == 'original'")
-    points = [drawn for drawn in upper.collections if isinstance(drawn, PathCollection)]
-    offsets = np.vstack([drawn.get_offsets() for drawn in points])
-    expected = originals[["coverage", "productivity"]].to_numpy()
-    np.testing.assert_allclose(np.sort(offsets, axis=0), np.sort(expected, axis=0))
-    labels = {text.get_text() for text in upper.texts}
-    assert set(originals.nlargest(N_LABELLED, "gain")["cue"]) <= labels
-    for panel, test in zip(panels, ("original", "adversarial"), strict=True):
-        rows = choices[(choices["train"] == "original") & (choices["test"] == test)]
-        for container in panel.containers:
-            means = rows.loc[rows["classifier"] == container.get_label(), "mean"]
-            assert list(container.lines[0].get_xdata()) == means.tolist()
-        drawn = [np.asarray(line.get_xdata()) for line in panel.lines if line.get_label() == PAPER]
-        drawn = np.sort(np.ravel(drawn))
-        assert drawn[~np.isnan(drawn)].tolist() == sorted(rows["paper_mean"].dropna())
-        low, high = panel.get_xlim()
-        assert low < rows["mean_low"].min() and high > rows["mean_high"].max()
+def fig12(_tables):
+    committed = read_tables(committed_figures() / "minilm-arct-later")
+    cues, choices = [rows_of_model(committed[name]) for name in ("cues", "partial_inputs")]
+    originals = cues[(cues["split"] == "all") & (cues["half"] == "original")]
+    numbers = originals[["coverage", "productivity"]].to_numpy()
+    means = choices[(choices["train"] == "original") & (choices["test"] != "both")]
+    figure = fig12_cues(cues, choices, model=LONG_NAME)
+    return figure, [*numbers.ravel(), *means["mean"], *means["paper_mean"].dropna()]
+
+
+def fig14(tables):
+    table = rows_of_model(tables["sink_causes"])
+    figure = sink_plots.fig14_causes(tables["sink_causes"], "[SEP]", model=LONG_NAME)
+    shares = table.set_index(["dimensions", "change"])["share"]
+    return figure, shares[shares.index.isin(list(sink_plots.CHANGES))]
+
+
+def fig15(tables):
+    table = tables["edges"]
+    table = table[(table["keys"] == "cls") & (table["measure"] == "sentence angle")]
+    return sink_plots.fig15_edges(table, "[CLS]", model=LONG_NAME), table["value"]
+
+
+def fig16(tables):
+    correlations = rows_of_model(tables["head_edge_correlations"])
+    figure = function_plots.fig16_causal(
+        tables["head_edge_effects"], tables["head_edge_correlations"], model=LONG_NAME
+    )
+    drawn = ["margin", function_plots.GIVEN_ATTENTION, function_plots.AT_EQUAL_ATTENTION]
+    return figure, correlations.set_index("predictor").loc[drawn, "correlation"]
+
+
+def fig17(_tables):
+    maps = np.random.default_rng(0).dirichlet(np.ones(4), size=(2, 4))
+    tokens = ["<s>", "a", "cat", "."]
+    return sink_plots.fig17_before_after(*maps, tokens, "a title", model=LONG_NAME), maps
+
+
+def fig19(_tables):
+    heads = pd.DataFrame({"layer": [1, 1, 2], "head": [1, 2, 1], "accuracy": [10.0, 50, 90]})
+    heads = heads.assign(attention=[0.1, 0.2, 0.3], first_order=[0.0, -0.1, 0.4])
+    heads = heads.assign(dropped=[np.nan, 0.15, 0.5])
+    heads = heads.assign(dropped_low=0.0, dropped_high=0.9, dropped_df=9.0)
+    row = {"subject": "all", "attractor": "all", "right": 75.0, "log_odds": 2.5}
+    figure = function_plots.fig19_agreement(heads, pd.DataFrame([row]), model=LONG_NAME)
+    return figure, [*heads["attention"], *heads["first_order"], 0.15, 0.5]
+
+
+def fig20(tables):
+    table = tables["sink_lengths"]
+    by_layer = table[table["layer"].str.isdigit()]
+    figure = sink_plots.fig20_lengths(table, "[CLS]", model=LONG_NAME)
+    return figure, by_layer[["first", "relative_entropy"]]
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [fig7, fig8, semantic_links, fig10, fig11, fig12, fig14, fig15, fig16, fig17, fig19, fig20],
+)
+def test_a_figure_draws_the_numbers_of_its_tables(draw, tables):
+    figure, numbers = draw(tables)
+    drawn = drawn_numbers(checked(figure))
+    for number in np.ravel(numbers):
+        assert np.isclose(drawn, number, rtol=1e-6, atol=1e-6).any(), number
+
+
+def numbers_of_lines(figure, label):
+    """Collect the numbers of all lines with a label."""
+    lines = [line for axes in figure.axes for line in axes.lines if line.get_label() == label]
+    return np.concatenate([line.get_xdata() for line in lines])
+
+
+def test_marks_of_fig14_and_fig15_have_the_numbers_of_their_labels(tables):
+    figure, _ = fig14(tables)
+    causes = rows_of_model(tables["sink_causes"]).set_index(["dimensions", "change"])
+    causes = causes[causes.index.isin(list(sink_plots.CHANGES))]
+    for token, label in ((SINK, "the sink"), (OTHER, "other token")):
+        shares = causes.loc[causes["token"] == token, "share"]
+        assert np.isin(shares, numbers_of_lines(figure, label)).all()
+    figure, _ = fig15(tables)
+    edges = tables["edges"][tables["edges"]["keys"] == "cls"]
+    for model, label in (("trained", "trained"), ("random", "random weights")):
+        values = rows_of_model(edges, model)["value"]
+        assert np.isin(values, numbers_of_lines(figure, label)).all()

@@ -1,22 +1,19 @@
 """Agreement of verbs: balanced templates, and their log-odds by hand in tiny language models."""
 
 from collections import Counter
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from scipy.stats import spearmanr
 from tolerances import float32_error
 from toy_corpora import corpus_of
-from toy_decoders import FORM_IDS, SUBJECT_IDS, planted_decoder, random_decoder
+from toy_decoders import random_decoder
 
 from beyond.papers.accuracy_and_function import agreement
 from beyond.papers.accuracy_and_function.agreement import ALL, OTHER, PLURAL, POSITIVE, SAME
-from beyond.papers.common.head_edges import EdgeCase, HeadCut, attention_and_effects, cut_effects
+from beyond.papers.common.head_edges import HeadCut, attention_and_effects, cut_effects
 from helpers.data.records import Sentence
-from helpers.errors import ModelError
 from helpers.metrics.head_counts import count_heads
 from helpers.metrics.heads import by_head
 from helpers.store.extract import extract
@@ -36,8 +33,8 @@ def store_of(encoder):
 
 def test_templates_are_balanced():
     templates = agreement.list_templates(100)
-    kinds = Counter((template.number, template.attractor) for template in templates)
-    assert set(kinds.values()) == {25}
+    combinations = Counter((template.number, template.attractor) for template in templates)
+    assert set(combinations.values()) == {25}
     assert set(Counter(template.noun for template in templates).values()) == {4}
     for template in templates:
         subject, attractor = template.words[1], template.words[-1]
@@ -104,9 +101,6 @@ def test_agreement_tables_are_those_of_plain_passes(tiny_encoder):
     is_other = np.array([template.attractor == OTHER for template in templates])
     right = 100 * np.mean(log_odds[is_other] > 0)
     assert rows.loc[(ALL, OTHER), "right"] == pytest.approx(right)
-    is_plural = np.array([template.number == PLURAL for template in templates])
-    expected = log_odds[is_plural & ~is_other].mean()
-    assert rows.loc[(PLURAL, SAME), "log_odds"] == pytest.approx(expected, abs=1e-4)
 
     heads = tables["agreement_heads"]
     first_order = attention_and_effects(encoder, cases)[1]
@@ -124,27 +118,6 @@ def test_agreement_tables_are_those_of_plain_passes(tiny_encoder):
     rest = [case for case, is_in in zip(cases, is_first, strict=True) if not is_in]
     lost = cut_effects(encoder, rest, [HeadCut(layer, head)])[..., 0].mean()
     assert dropped.iloc[0]["dropped"] == pytest.approx(lost, abs=error)  # measured on the other
-    correlations = tables["agreement_correlations"].query(f"heads == '{ALL}'")
-    expected = spearmanr(heads["attention"], heads["first_order"]).statistic
-    measured = correlations.set_index("predictor")["correlation"]
-    assert measured["attention"] == pytest.approx(expected)
-
-
-def test_a_planted_edge_is_found_and_a_head_without_effect_is_not(tiny_encoder):
-    """Both heads attend to the subject alone; the first one brings its number to the verb."""
-    decoder = planted_decoder(tiny_encoder)
-    cases = []
-    for number in range(4):
-        token_ids = (5, SUBJECT_IDS[number % 2], 6, 7)
-        forms = [(FORM_IDS[number % 2],), (FORM_IDS[1 - number % 2],)]
-        cases.append(EdgeCase(token_ids, (3,), (1,), ((3,),), f"noun {number}", 3, tuple(forms)))
-    of_train = SimpleNamespace(accuracy=lambda _relation: np.full((2, 1, 2), 50.0))
-    counts = SimpleNamespace(of_split=lambda _split: of_train)
-    table = agreement.head_table(decoder, cases, counts).set_index("head")
-    assert (table["attention"] > 0.9).all()
-    assert table.loc[1, "dropped"] > 1
-    assert table.loc[2, "dropped"] == pytest.approx(0, abs=1e-4)
-    assert table.loc[2, "first_order"] == pytest.approx(0, abs=1e-4)
 
 
 def test_correlations_of_heads_with_a_positive_effect_leave_the_noise_out():
@@ -159,10 +132,3 @@ def test_correlations_of_heads_with_a_positive_effect_leave_the_noise_out():
     assert rows.loc[(POSITIVE, "attention"), "correlation"] == pytest.approx(1)
     assert rows.loc[(ALL, "attention"), "correlation"] < 0.8
     assert rows.loc[(ALL, agreement.GIVEN_ATTENTION), "correlation_low"] < 0
-
-
-def test_agreement_tables_refuse_a_model_that_predicts_no_words(tiny_encoder):
-    encoder = tiny_encoder("t5")
-    store = store_of(encoder)
-    with pytest.raises(ModelError, match="no head that predicts words"):
-        agreement.agreement_tables(encoder, store, count_heads(store), TEMPLATES)

@@ -1,46 +1,28 @@
 """The causal test of Table 1: its edges, its yardsticks, and its tables on tiny models."""
 
 import numpy as np
-import pandas as pd
 import pytest
-from plot_checks import LONG_NAME, check_figure, check_long_name
 from tolerances import float32_error
 from toy_corpora import SENTENCES, corpus_of
 from toy_decoders import random_decoder
 
-from beyond.papers.accuracy_and_function import causal, plots
+from beyond.papers.accuracy_and_function import causal
 from beyond.papers.accuracy_and_function.causal import (
-    AT_EQUAL_ATTENTION,
-    GIVEN_ATTENTION,
-    LATER,
-    MARGIN,
     MATCHED_HEADS,
     NEXT,
     OTHER_WORDS,
-    PER_ATTENTION,
-    SIZE_OF,
     SPREAD,
     TURNS,
     WEIGHT,
     RelationCases,
     Sizes,
 )
-from beyond.papers.accuracy_and_function.centred_ranks import centred_correlation
 from beyond.papers.common.head_edges import (
-    ANGLE,
-    EFFECTS,
-    HeadCut,
     attention_and_effects,
-    cut_effects,
-    edge_attention,
-    turns_by_weight,
 )
 from helpers.data.records import Sentence
-from helpers.errors import InputError
-from helpers.metrics import by_model
 from helpers.metrics.head_counts import count_heads
 from helpers.metrics.heads import DIRECTIONS, by_head
-from helpers.plots.style import title_of
 from helpers.store.extract import extract
 
 SIZES = Sizes(edges=16, minimum=3, relations=None, templates=4)
@@ -75,31 +57,8 @@ class CausalRun:
 
 
 @pytest.fixture(scope="module")
-def encoder_run(tiny_encoder):
-    return CausalRun(tiny_encoder("bert"))
-
-
-@pytest.fixture(scope="module")
 def decoder_run(tiny_encoder):
     return CausalRun(random_decoder(tiny_encoder, "gpt2"))
-
-
-def test_relation_cases_have_the_words_of_an_edge(encoder_run):
-    sample = encoder_run.sample(TURNS)
-    assert set(sample.relations) == {"odd", "even"}
-    assert np.bincount(sample.owner).tolist() == [4, 4]
-    decode = encoder_run.encoder.tokenizer.decode
-    case = sample.cases[0]
-    direction = sample.directions[0]
-    query, key = [decode([case.token_ids[token] for token in tokens]) for tokens in
-                  (case.queries, case.keys)]  # fmt: skip
-    dependent, parent = (query, key) if direction == DIRECTIONS[0] else (key, query)
-    text = decode(case.token_ids)
-    assert text.index(parent) < text.index(dependent)
-    margins = causal.head_margins(encoder_run.counts, sample.relations[0])
-    number = DIRECTIONS.index(direction)
-    assert margins[number].max() == margins.max()
-    np.testing.assert_array_equal(sample.margins[0], margins[number].ravel())
 
 
 def test_cases_of_a_decoder_are_prefixes(decoder_run):
@@ -125,21 +84,6 @@ def log_probability_error(encoder):
     return float32_error(np.log(encoder.model.config.vocab_size))
 
 
-def test_effects_of_an_encoder_are_angles_of_all_heads(encoder_run):
-    table = encoder_run.tables["head_edge_effects"]
-    sample = encoder_run.sample(TURNS)
-    assert len(table) == 2 * 12
-    assert set(table["measure"]) == {TURNS}
-    cases = [case for case, owner in zip(sample.cases, sample.owner, strict=True) if owner == 1]
-    angle = cut_effects(encoder_run.encoder, cases, [HeadCut(2, 3)])[..., EFFECTS.index(ANGLE)]
-    rows = table[table["relation"] == sample.relations[1]]
-    weighted = turns_by_weight(encoder_run.encoder, cases, WEIGHT)[1].mean(axis=0)
-    np.testing.assert_allclose(by_head(rows, "effect_at_equal_attention"), weighted, rtol=1e-4)
-    assert by_head(rows, "effect")[2, 3] == pytest.approx(angle.mean(), rel=1e-4)
-    attention = edge_attention(encoder_run.encoder, cases).mean(axis=0)
-    np.testing.assert_allclose(by_head(rows, "attention"), attention, atol=float32_error(1.0))
-
-
 def test_effects_of_a_decoder_are_of_first_order(decoder_run):
     table = decoder_run.tables["head_edge_effects"]
     assert set(table["measure"]) == {NEXT}
@@ -151,26 +95,6 @@ def test_effects_of_a_decoder_are_of_first_order(decoder_run):
     np.testing.assert_allclose(by_head(rows, "effect"), brings.mean(axis=0), atol=error)
     equal = WEIGHT * per_unit.mean(axis=0)
     np.testing.assert_allclose(by_head(rows, "effect_at_equal_attention"), equal, atol=error)
-
-
-def test_correlations_have_the_effects_of_the_table(decoder_run):
-    table = decoder_run.tables["head_edge_effects"]
-    correlations = decoder_run.tables["head_edge_correlations"].set_index(["measure", "predictor"])
-    assert set(correlations.index.levels[0]) == {NEXT, LATER, *SIZE_OF.values()}
-    relations = list(table["relation"].unique())
-    scores = {}
-    for name in ("margin", "attention", "effect", "effect_at_equal_attention"):
-        by_relation = [by_head(table[table["relation"] == name_], name) for name_ in relations]
-        scores[name] = np.stack([values.ravel() for values in by_relation])
-    margin, attention, effect, equal = scores.values()
-    expected = {
-        GIVEN_ATTENTION: centred_correlation(margin, effect, [attention]),
-        AT_EQUAL_ATTENTION: centred_correlation(margin, equal),
-        PER_ATTENTION: centred_correlation(margin, effect / attention),
-    }
-    for predictor, value in expected.items():
-        measured = correlations.loc[(NEXT, predictor), "correlation"]
-        assert measured == pytest.approx(value, abs=0.02)  # ranks of nearly equal effects
 
 
 def made_up_sample(margins):
@@ -214,45 +138,3 @@ def test_a_planted_spread_of_heads_is_found(monkeypatch):
     table = ratios_of(monkeypatch, np.eye(3, 11), ones, ones, equal)
     assert table.loc[SPREAD, "value"] == pytest.approx(16**0.8)
     assert table.loc[MATCHED_HEADS, "value"] == pytest.approx(1)
-
-
-def test_causal_tables_refuse_a_treebank_with_too_few_edges(encoder_run):
-    sizes = SIZES._replace(minimum=1000)
-    with pytest.raises(InputError, match="1000 edges"):
-        causal.causal_tables(
-            encoder_run.encoder, encoder_run.store, encoder_run.counts, sizes, seed=0
-        )
-
-
-def test_fig16_draws_effects_as_they_are_and_at_equal_attention(encoder_run):
-    effects, correlations = [
-        by_model({"trained": encoder_run.tables[f"head_edge_{name}"]})
-        for name in ("effects", "correlations")
-    ]
-    figure = plots.fig16_causal(effects, correlations, model=LONG_NAME)
-    *panels, of_correlations, _ = figure.axes
-    measured = correlations.set_index("predictor")["correlation"]
-    for axes, predictor in zip(panels, (MARGIN, AT_EQUAL_ATTENTION), strict=True):
-        points = np.asarray(axes.collections[0].get_offsets())
-        assert len(points) == 2 * 12
-        assert np.corrcoef(points.T)[0, 1] == pytest.approx(measured[predictor], abs=0.01)
-    drawn = of_correlations.lines[0].get_xdata()
-    np.testing.assert_allclose(drawn, measured[[MARGIN, GIVEN_ATTENTION, AT_EQUAL_ATTENTION]])
-    check_long_name(figure)
-    check_figure(figure)
-
-
-def test_fig19_draws_every_head_and_names_the_costliest_edge():
-    heads = pd.DataFrame({"layer": [1, 1, 2], "head": [1, 2, 1], "accuracy": [10.0, 50, 90]})
-    heads = heads.assign(attention=[0.1, 0.2, 0.3], first_order=[0.0, -0.1, 0.4])
-    heads = heads.assign(dropped=[np.nan, 0.1, 0.5])
-    heads = heads.assign(dropped_low=0.0, dropped_high=0.9, dropped_df=9.0)
-    row = {"subject": "all", "attractor": "all", "right": 75.0, "log_odds": 2.5}
-    figure = plots.fig19_agreement(heads, pd.DataFrame([row]), model=LONG_NAME)
-    points, bars, _ = figure.axes
-    drawn = np.asarray(points.collections[0].get_offsets())
-    np.testing.assert_allclose(drawn, heads[["attention", "first_order"]])
-    assert bars.lines[0].get_xdata().tolist() == [0.1, 0.5]
-    assert "head 2-1 takes 0.5 of 2.5 nats" in title_of(figure)
-    check_long_name(figure)
-    check_figure(figure)

@@ -48,15 +48,6 @@ def test_logits_are_a_linear_function_of_each_text_vector(tiny_encoder, family):
         torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
 
 
-def test_classifier_freezes_word_vectors_and_copies_the_encoder(encoder):
-    classifier = Classifier(encoder, 2, seed=0)
-    assert not any(p.requires_grad for p in encoder.model.parameters())
-    frozen = [name for name, p in classifier.named_parameters() if not p.requires_grad]
-    assert frozen == ["encoder.embeddings.word_embeddings.weight"]
-    assert torch.equal(classifier.head.weight, Classifier(encoder, 2, seed=0).head.weight)
-    assert not torch.equal(classifier.head.weight, Classifier(encoder, 2, seed=1).head.weight)
-
-
 def by_word(rng, label):
     """Make a text in which one word gives away the label."""
     return (" ".join(rng.permutation([*rng.choice(WORDS[3:], 4), WORDS[1 + label]])),)

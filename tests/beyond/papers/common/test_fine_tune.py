@@ -31,13 +31,6 @@ def train_run(encoder, task=None, **settings):
     return run
 
 
-def test_rates_rise_over_a_tenth_of_the_steps_and_fall_to_zero():
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    factor = finetune.warmup_and_decay(optimizer, 100).lr_lambdas[0]
-    rates = [factor(step) for step in (0, 1, 9, 10, 55, 99)]
-    assert rates == pytest.approx([0.1, 0.2, 1, 1, 0.5, 1 / 90])
-
-
 def test_shuffled_epochs_have_each_example_once_in_a_new_order():
     recipe = Recipe(epochs=2, batch_size=10)
     batches = list(finetune.shuffled_epochs(recipe, range(45)))

@@ -1,13 +1,11 @@
 """Edges of one head cut, against passes of plain transformers code with a patched softmax."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 from scipy.spatial.distance import cosine
+from softmax_reference import changed_softmax
 from tolerances import float32_error
-from torch.nn import functional as F
 from toy_corpora import SENTENCES, corpus_of, sentence_of
 from toy_decoders import FORM_IDS, SUBJECT_IDS, planted_decoder, random_decoder
 
@@ -15,15 +13,11 @@ from beyond.papers.common import head_edges
 from beyond.papers.common.edge_cuts import DROPPED, MOST_ATTENDED
 from beyond.papers.common.head_edges import (
     EdgeCase,
-    EdgePass,
     HeadCut,
     relation_edges,
     tokens_of_word,
-    turned_angles,
 )
-from helpers.errors import ModelError
 from helpers.metrics.heads import DIRECTIONS
-from helpers.model.sites import sites
 from helpers.store.extract import extract
 
 LAYER = 1
@@ -44,24 +38,6 @@ def case_of(queries=(5,), forms=FORMS):
     )
 
 
-class PatchedSoftmax:
-    """Replaces torch's softmax, as any script can: the calls are counted from layer 0."""
-
-    def __init__(self, monkeypatch, change):
-        self.calls = 0
-        self.original = F.softmax
-
-        def softmax(scores, *args, **kwargs):
-            weights = self.original(scores, *args, **kwargs)
-            if scores.ndim == 4:
-                weights = change(self.calls % 3, weights.clone())
-                self.calls += 1
-            return weights
-
-        monkeypatch.setattr(F, "softmax", softmax)
-        monkeypatch.setattr(torch.nn.functional, "softmax", softmax)
-
-
 def log_odds_by_hand(model, forms=FORMS):
     """Compute the log-odds by one full pass for each form."""
     totals = []
@@ -76,28 +52,8 @@ def log_odds_by_hand(model, forms=FORMS):
     return totals[0] - totals[1]
 
 
-def test_log_probabilities_are_those_of_full_passes(decoder):
-    (value,) = head_edges.log_probabilities(decoder, [case_of()])
-    assert value == pytest.approx(log_odds_by_hand(decoder.model), abs=1e-4)
-    (of_one,) = head_edges.log_probabilities(decoder, [case_of(forms=FORMS[1:])])
-    with torch.no_grad():
-        logits = decoder.model(torch.tensor([PREFIX])).logits[0, -1].double()
-    assert of_one == pytest.approx(logits.log_softmax(dim=-1)[FORMS[1][0]].item(), abs=1e-4)
-
-
-def test_log_probability_equals_the_models_own_loss(decoder):
-    """The loss of ``labels`` is over all tokens; here all but the form's are left out."""
-    (form, _) = FORMS
-    ids = torch.tensor([[*PREFIX, *form]])
-    labels = torch.tensor([[*[-100] * len(PREFIX), *form]])
-    with torch.no_grad():
-        loss = decoder.model(ids, labels=labels).loss.item()
-    (value,) = head_edges.log_probabilities(decoder, [case_of(forms=(form,))])
-    assert -value / len(form) == pytest.approx(loss, abs=1e-4)
-
-
 @pytest.mark.parametrize("queries", [(5,), (3, 4, 5)])
-def test_first_order_effects_are_finite_differences(decoder, monkeypatch, queries):
+def test_first_order_effects_are_finite_differences(decoder, queries):
     effects = head_edges.attention_and_effects(decoder, [case_of(queries)])[1][0]
     assert effects.shape == (3, 4)
     double = decoder.model.double()
@@ -106,14 +62,13 @@ def test_first_order_effects_are_finite_differences(decoder, monkeypatch, querie
         values = []
         for factor in (1 + step, 1 - step):
 
-            def scale(current, weights, layer=layer, head=head, factor=factor):
+            def scale(current, _scores, weights, layer=layer, head=head, factor=factor):
                 if current == layer:
                     for query in queries:
                         weights[:, head, query, list(SUBJECT_TOKENS)] *= factor
                 return weights
 
-            with monkeypatch.context() as patch:
-                PatchedSoftmax(patch, scale)
+            with changed_softmax(scale):
                 values.append(log_odds_by_hand(double))
         by_differences = (values[0] - values[1]) / (2 * step)
         assert effects[layer, head] == pytest.approx(by_differences, rel=1e-2, abs=1e-4)
@@ -124,23 +79,23 @@ def most_attended_by_hand(row, keys):
     """Take as much attention from the most attended other tokens as the keys have."""
     changed = row.clone()
     mass = row[list(keys)].sum().item()
-    others = [token for token in range(len(row)) if token not in keys]
-    for token in sorted(others, key=lambda token: -row[token].item()):
-        taken = min(mass, changed[token].item())
-        changed[token] -= taken
-        mass -= taken
+    other_tokens = [token for token in range(len(row)) if token not in keys]
+    for token in sorted(other_tokens, key=lambda token: -row[token].item()):
+        removed = min(mass, changed[token].item())
+        changed[token] -= removed
+        mass -= removed
     return changed
 
 
 @pytest.mark.parametrize(("weight", "mode"), [(0.0, DROPPED), (0.3, DROPPED), (0.0, MOST_ATTENDED)])
-def test_cut_effects_are_those_of_a_patched_softmax(decoder, monkeypatch, weight, mode):
+def test_cut_effects_are_those_of_a_patched_softmax(decoder, weight, mode):
     heads = [(2, 0), (LAYER, HEAD), (0, 3)]
     cuts = [HeadCut(*head, weight, mode) for head in heads]
     effects = head_edges.cut_effects(decoder, [case_of()], cuts)[0]
     before = log_odds_by_hand(decoder.model)
     for (layer, head), (lost, _) in zip(heads, effects, strict=True):
 
-        def change(current, weights, layer=layer, head=head):
+        def change(current, _scores, weights, layer=layer, head=head):
             if current == layer:
                 if mode == DROPPED:
                     weights[:, head, 5, list(SUBJECT_TOKENS)] = weight / 2  # of each token
@@ -149,27 +104,10 @@ def test_cut_effects_are_those_of_a_patched_softmax(decoder, monkeypatch, weight
                         row[5, :6] = most_attended_by_hand(row[5, :6], SUBJECT_TOKENS)
             return weights
 
-        with monkeypatch.context() as patch:
-            PatchedSoftmax(patch, change)
+        with changed_softmax(change):
             after = log_odds_by_hand(decoder.model)
         assert lost == pytest.approx(before - after, rel=1e-3, abs=2e-4)
     assert np.abs(effects[:, 0]).max() > 1e-3
-
-
-def test_most_attended_words_are_no_special_tokens(decoder):
-    """The first token of a text takes much attention that no word has."""
-    special = decoder.special_ids[0] if decoder.special_ids else decoder.tokenizer.eos_token_id
-    with_special = replace(decoder, special_ids=[special])
-    case = case_of()._replace(token_ids=(special, *PREFIX[1:]))
-    edge_pass = EdgePass(with_special, with_special.model, case)
-    assert edge_pass.is_word[0].tolist() == [False, *[True] * 7]
-
-
-def test_effects_per_unit_are_effects_over_weights_of_one_token(decoder):
-    case = case_of()._replace(keys=(2,))
-    attention, effects, per_unit = head_edges.attention_and_effects(decoder, [case])
-    size = np.log(decoder.model.config.vocab_size)  # of a log-probability
-    np.testing.assert_allclose(per_unit * attention, effects, atol=float32_error(size))
 
 
 def test_edge_attention_is_the_mean_over_the_words_tokens(decoder):
@@ -221,7 +159,7 @@ def test_tokens_of_word_are_those_of_the_tokenizer(tiny_encoder, store):
         assert list(tokens_of_word(record, word)) == expected
 
 
-def test_angles_of_an_encoder_are_those_of_a_patched_softmax(tiny_encoder, store, monkeypatch):
+def test_angles_of_an_encoder_are_those_of_a_patched_softmax(tiny_encoder, store):
     encoder = tiny_encoder("bert")
     case = sentence_case(store)
     heads = [(layer, head) for layer in range(3) for head in range(4)]
@@ -238,73 +176,19 @@ def test_angles_of_an_encoder_are_those_of_a_patched_softmax(tiny_encoder, store
     before = run()
     for (layer, head), (lost, angle) in zip(heads, effects, strict=True):
 
-        def change(current, weights, layer=layer, head=head):
+        def change(current, _scores, weights, layer=layer, head=head):
             if current == layer:
                 rows = torch.tensor(case.queries)[:, None]
                 weights[:, head, rows, torch.tensor(case.keys)] = 0
             return weights
 
-        with monkeypatch.context() as patch:
-            PatchedSoftmax(patch, change)
+        with changed_softmax(change):
             after = run()
         angles = [
             np.degrees(np.arccos(1 - cosine(*pair))) for pair in zip(before, after, strict=True)
         ]
         assert angle == pytest.approx(np.mean(angles), rel=1e-3, abs=1e-4)
         assert np.isnan(lost)  # nothing is predicted
-
-
-def test_turns_at_the_same_weight_are_between_two_cuts(tiny_encoder, store):
-    """The vectors of a word turn from those without the edge to those with the weight."""
-    encoder = tiny_encoder("bert")
-    case = sentence_case(store)
-    dropped, weighted = head_edges.turns_by_weight(encoder, [case], 0.3)[:, 0]
-    cut = HeadCut(LAYER, HEAD)
-    lost = head_edges.cut_effects(encoder, [case], [cut])[0, 0, 1]
-    assert dropped[LAYER, HEAD] == pytest.approx(lost, rel=1e-4)
-    with torch.no_grad():
-        edge_pass = EdgePass(encoder, encoder.model, case)
-        edge_pass.run_intact()
-        vectors, _ = edge_pass.run_cuts([cut, cut._replace(weight=0.3)], [[0, 1]])
-    expected = turned_angles(vectors[0], vectors[1]).mean().item()
-    assert weighted[LAYER, HEAD] == pytest.approx(expected, rel=1e-4)
-    assert (weighted > 0).all()
-
-
-def test_an_edge_through_which_nothing_comes_has_no_effect(tiny_encoder, store):
-    """An accurate head may do nothing: its value vectors are planted to be zero."""
-    encoder = tiny_encoder("bert")
-    cuts = [HeadCut(LAYER, HEAD)]
-    case = sentence_case(store)
-    site = sites(encoder.model)[LAYER]
-    width = site.values.weight.shape[0] // site.heads
-    rows = slice(HEAD * width, (HEAD + 1) * width)
-    weight = site.values.weight[rows].detach().clone()
-    bias = site.values.bias[rows].detach().clone()
-    with_values = head_edges.cut_effects(encoder, [case], cuts)[0, 0, 1]
-    with torch.no_grad():
-        site.values.weight[rows] = 0
-        site.values.bias[rows] = 0
-        try:
-            without_values = head_edges.cut_effects(encoder, [case], cuts)[0, 0, 1]
-        finally:
-            site.values.weight[rows] = weight
-            site.values.bias[rows] = bias
-    assert with_values > 0.05
-    assert without_values == pytest.approx(0, abs=1e-4)
-
-
-def test_cut_refuses_a_pass_without_a_softmax(tiny_encoder, store):
-    encoder = tiny_encoder("bert")
-    edge_pass = EdgePass(encoder, encoder.model, sentence_case(store))
-    with pytest.raises(ModelError, match="no softmax"), edge_pass.cut([HeadCut(LAYER, HEAD)]):
-        pass  # nothing is computed
-
-
-def test_turned_angles_are_those_of_the_cosine():
-    vectors = torch.from_numpy(np.random.default_rng(0).standard_normal((2, 5, 24)))
-    expected = [np.degrees(np.arccos(1 - cosine(*pair))) for pair in zip(*vectors, strict=True)]
-    np.testing.assert_allclose(turned_angles(*vectors), expected)
 
 
 def test_relation_edges_of_a_possessor_are_those_of_its_mark():

@@ -8,7 +8,6 @@ import torch
 
 from beyond.papers.common import threads
 from beyond.papers.common.threads import thread_map
-from helpers.progress import pool
 
 OPTIONS = {"label": "testing", "threads": 2}
 
@@ -52,13 +51,3 @@ def test_thread_map_begins_no_further_call_after_a_failure_or_ctrl_c(error, monk
     assert n_calls < 50 and torch.get_num_threads() == 2
     time.sleep(0.1)
     assert len(begun) == n_calls
-
-
-def test_pool_gives_torch_the_threads_that_it_had_in_every_thread():
-    with pool(1) as workers:
-        assert workers.submit(torch.get_num_threads).result() == 1
-    counts = [torch.get_num_threads()]
-    new_thread = threading.Thread(target=lambda: counts.append(torch.get_num_threads()))
-    new_thread.start()
-    new_thread.join()
-    assert counts == [2, 2]

@@ -6,8 +6,8 @@ import torch
 
 from beyond.papers.common.tasks import Pair
 from beyond.papers.dark_secrets import patterns
-from beyond.papers.dark_secrets.maps import TextMaps, shaded, text_maps
-from beyond.papers.dark_secrets.patterns import ANY_COLUMN, CLASSES, FEATURES, SPECIAL_COLUMN
+from beyond.papers.dark_secrets.maps import shaded, text_maps
+from beyond.papers.dark_secrets.patterns import FEATURES
 
 N = 40
 POSITION = np.arange(N)
@@ -80,40 +80,6 @@ def test_map_features_by_hand():
     }
     assert dict(zip(FEATURES, values, strict=True)) == pytest.approx(expected, abs=1e-5)
     np.testing.assert_allclose(shaded(weights), weights**0.7)
-
-
-@pytest.mark.parametrize("length", [2, 3, 4, 9])
-def test_map_features_of_the_shortest_inputs_are_finite(length):
-    weights = np.random.default_rng(0).dirichlet(np.ones(length), (2, 3, length))
-    features = patterns.map_features(weights, np.arange(length) == 0)
-    assert features.shape == (2, 3, len(FEATURES)) and np.isfinite(features).all()
-    assert (features[..., FEATURES.index("square")] == 0).all()  # there is one text
-
-
-def test_trust_table_is_of_predictions_from_the_maps_of_other_heads():
-    table, features = patterns.labelled_maps()
-    labels = table["settled"]
-    is_right = labels == patterns.out_of_fold_predictions()
-    fitted = patterns.pattern_classifier().predict(features)
-    trust = patterns.trust_table().set_index("measure")["percent"]
-    assert trust["accuracy"] == pytest.approx(100 * is_right.mean())
-    assert is_right.mean() < (labels == fitted).mean() - 0.01  # which has seen these maps
-    assert is_right.groupby(labels).mean().min() > 0.5  # of each pattern
-
-
-def test_pattern_counts_and_shares_of_two_heads_on_two_inputs():
-    inputs = [np.stack(maps)[None] for maps in ((FIRST, DIAGONAL), (column(7), FIRST))]
-    counts = patterns.pattern_counts([TextMaps(maps, SPECIAL) for maps in inputs])
-    columns = ["layer", "head", "vertical", "diagonal", SPECIAL_COLUMN]
-    assert counts[columns].to_numpy().tolist() == [[1, 1, 1, 0, 0.5], [1, 2, 0.5, 0.5, 0.5]]
-    counts = counts.assign(task="t", weights="w")
-    shares = patterns.share_table(counts).set_index("pattern")["share"]
-    np.testing.assert_allclose(shares[[*CLASSES]], counts[[*CLASSES]].mean())
-    assert shares[ANY_COLUMN] == 0.75
-    assert shares[SPECIAL_COLUMN] == pytest.approx(2 / 3)  # of three maps with a column
-    counts[[*patterns.WITH_COLUMN, SPECIAL_COLUMN]] = 0.0
-    without = patterns.share_table(counts).set_index("pattern")["share"]
-    assert np.isnan(without[SPECIAL_COLUMN])
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])

@@ -29,7 +29,6 @@ from beyond.papers.sinks.causes import (
     Target,
 )
 from beyond.papers.sinks.claims import CLAIMS
-from helpers.errors import InputError
 from helpers.model.forward import model_inputs, padded
 from helpers.store.extract import extract
 
@@ -145,17 +144,6 @@ def test_shares_are_those_of_passes_that_are_changed_by_hand(tiny_encoder, famil
     np.testing.assert_allclose(measured, np.mean(expected, axis=0), rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("family", "expected"),
-    [("bert", (VECTORS, KEYS)), ("llama", (KEYS,)), ("gpt2", (VECTORS,))],
-    ids=["no normalisation", "normalised input", "keys and values in one projection"],
-)
-def test_find_sites(tiny_encoder, family, expected):
-    encoder = tiny_encoder(family)
-    record = next(iter(token_records(encoder, many_segments(1))))
-    assert causes.find_sites(encoder, record, 1) == expected
-
-
 def test_changes_of_three_tokens():
     """The sink is the first token, and the other token is the third; the change is of column 1."""
     states = torch.tensor([[0.0, 9.0], [1.0, 1.0], [3.0, 4.0]])
@@ -168,9 +156,9 @@ def test_changes_of_three_tokens():
     assert changed[COPIED] == [[0, 9], [1, 1], [3, 9]]
     assert changed[MOVED] == [[0, 2.5], [1, 1], [3, 9]]
     assert changed[OPPOSITE] == [[0, 2.5], [1, 1], [3, -4]]
-    kept = causes.move_value(states, target, [1], NORM_KEPT)
-    assert kept[2].norm().item() == pytest.approx(5)
-    assert (kept[2, 1] / kept[2, 0]).item() == pytest.approx(3)
+    with_norm_kept = causes.move_value(states, target, [1], NORM_KEPT)
+    assert with_norm_kept[2].norm().item() == pytest.approx(5)
+    assert (with_norm_kept[2, 1] / with_norm_kept[2, 0]).item() == pytest.approx(3)
     scaled = causes.move_norm(states, target, 1)
     torch.testing.assert_close(scaled[2], torch.tensor([5.4, 7.2]))  # as long as the sink was
     direction = torch.tensor([0.6, 0.8])
@@ -183,10 +171,3 @@ def test_the_norm_alone_makes_no_planted_sink(planted_table):
     shares = shares_of(planted_table)
     assert shares[VECTORS, LARGEST, NORM_ALONE, OTHER] < 0.1
     assert shares[VECTORS, LARGEST, NORM_KEPT, OTHER] > 0.5
-
-
-def test_cause_table_refuses_texts_that_are_too_short(tiny_encoder):
-    encoder = tiny_encoder("bert")
-    source = extract(encoder, many_segments(SEGMENTS), max_tokens=8, stream=True)
-    with pytest.raises(InputError, match="position 5"):
-        causes.cause_table(encoder, source, SEGMENTS, seed=0)

@@ -22,11 +22,8 @@ from beyond.papers.common.edge_cuts import (
     key_token_ids,
 )
 from beyond.papers.sinks import edges
-from beyond.papers.sinks.lenses import evenly_spaced_records
 from helpers.data.records import Segment
-from helpers.metrics import rows_of_model
 from helpers.model.forward import model_inputs, padded
-from helpers.model.loading import load_model
 from helpers.store.extract import extract
 
 GROUP = (1, 2)
@@ -103,28 +100,6 @@ def test_a_planted_no_op_loses_nothing_by_dropping(tmp_path):
 def test_a_sink_of_some_queries_only_is_no_constant(tmp_path):
     values = outcomes(load_planted(tmp_path, brings=1.0, every_query=False))
     assert values[CONSTANT] > 1
-
-
-def test_edge_tables_have_both_models_with_intervals_over_articles(tiny_encoder):
-    encoder = tiny_encoder("bert")
-    source = source_of(encoder, 12)
-    control = load_model(encoder.name, random_init=0, device="cpu")
-    encoders = {"trained": encoder, "random": control}
-    tables = edges.edge_tables(encoders, source, GROUP, count=9)
-    table = tables["edges"]
-    assert set(table["layers"]) == {"2-3", "1-3"}
-    for _, rows in table.groupby(["model", "layers", "keys"]):
-        assert tuple(rows["change"]) == MODES
-    records = evenly_spaced_records(source, 9)
-    values = edges.measure_ablations(
-        encoder, [(Cut(GROUP, "cls"), mode) for mode in MODES], records
-    )
-    means = values.xs(edges.OUTCOME, axis=1, level="measure").mean().to_numpy()
-    rows = rows_of_model(table).query("layers == '2-3' and keys == 'cls'")
-    np.testing.assert_allclose(rows["value"], means, rtol=1e-4)
-    np.testing.assert_allclose(rows["of_dropped"], means / means[0], rtol=1e-4)
-    assert (rows["value_low"] < rows["value"]).all() and (rows["value"] < rows["value_high"]).all()
-    assert (rows["value_df"] == 8).all()  # nine articles
 
 
 def test_the_next_sink_is_the_token_that_gets_most_without_the_first(tmp_path):

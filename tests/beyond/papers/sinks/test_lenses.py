@@ -1,16 +1,13 @@
 """Both lenses on a map made by hand, and against loops over stored maps."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 import tiny_models
 from store_tools import many_segments
 
 from beyond.papers.sinks import lenses
-from beyond.papers.sinks.lenses import LENSES, sample_sizes
+from beyond.papers.sinks.lenses import LENSES
 from helpers.model.forward import norm_maps
-from helpers.settings import Settings
 from helpers.store.extract import extract
 
 # One layer, one head, three tokens: [CLS] cat . - half of all attention is on [CLS], whose value
@@ -51,37 +48,6 @@ def test_lens_sums_match_the_maps_of_a_store(tiny_encoder, family, lens):
     np.testing.assert_allclose(sums.mean(f"{lens}_sep"), np.mean(shares, 0), atol=2e-3)
 
 
-def sums_of(encoder):
-    records = list(extract(encoder, many_segments(8), max_tokens=60, stream=True).records())
-    return lenses.lens_sums(encoder, records)
-
-
-def means_over_heads(sums, names):
-    """Add up the means of some measures: one value for each layer."""
-    return np.sum([sums.mean(name) for name in names], axis=0).mean(axis=1)
-
-
-def test_special_table_adds_up_special_tokens(tiny_encoder):
-    special = ("cls", "sep")
-    sums = sums_of(tiny_encoder("bert"))
-    tables = dict(list(lenses.special_table(sums).set_index("layer").groupby("token", sort=False)))
-    assert list(tables) == ["special", "cls", "sep"]
-    table = tables["special"]
-    assert list(table.index) == ["1", "2", "3", "all"]
-    both = tables["cls"]["norm"] + tables["sep"]["norm"]
-    np.testing.assert_allclose(table["norm"], both)
-    attention = means_over_heads(sums, [f"attention_{role}" for role in special])
-    norm = means_over_heads(sums, [f"norm_{role}" for role in special])
-    np.testing.assert_allclose(table["attention"], [*attention, attention.mean()])
-    np.testing.assert_allclose(table["ratio"], [*norm / attention, norm.mean() / attention.mean()])
-    assert table["ratio"].between(table["ratio_low"], table["ratio_high"]).all()
-    values = np.mean([sums.mean(f"value_{role}") for role in special], axis=0)
-    value_ratio = values[0].mean() / sums.mean("value_other")[0].mean()
-    assert table.loc["1", "value_ratio"] == pytest.approx(value_ratio)
-    cls_ratio = sums.mean("value_cls")[0].mean() / sums.mean("value_other")[0].mean()
-    assert tables["cls"].loc["1", "value_ratio"] == pytest.approx(cls_ratio)
-
-
 def test_token_masks_without_cls_have_the_first_token_in_no_other_type():
     masks = lenses.token_masks([".", "cat", ".", "</s>"], {"cls": None, "sep": "</s>"})
     types = {name: mask.astype(int).tolist() for name, mask in masks.items()}
@@ -91,25 +57,3 @@ def test_token_masks_without_cls_have_the_first_token_in_no_other_type():
         "punctuation": [0, 0, 1, 0],
         "other": [0, 1, 0, 0],
     }
-
-
-@pytest.mark.parametrize(("family", "tokens"), [("t5", ["first"]), ("gpt2", ["first"])])
-def test_special_table_without_cls_has_the_first_token(tiny_encoder, family, tokens):
-    encoder = tiny_encoder(family)
-    table = lenses.special_table(sums_of(encoder))
-    assert list(table["token"].unique()) == ["special", *tokens]
-    store = extract(encoder, many_segments(8), max_tokens=60)
-    to_first = [example.attention.astype(float)[..., 0].mean(axis=(1, 2)) for example in store]
-    first = table[table["token"] == "first"].set_index("layer")["attention"]
-    np.testing.assert_allclose(first.drop("all"), np.mean(to_first, axis=0), atol=2e-3)
-    assert first["all"] == pytest.approx(np.mean(to_first), abs=2e-3)
-
-
-def test_sample_sizes_are_smaller_for_many_heads_and_quick_runs():
-    by_heads = [sample_sizes(Settings(), heads) for heads in (72, 144, 270)]
-    for few_heads, many_heads in pairwise(by_heads):
-        assert all(many <= few for few, many in zip(few_heads, many_heads, strict=True))
-        assert many_heads.lenses < few_heads.lenses
-    assert min(sizes.edges for sizes in by_heads) >= 20  # articles
-    assert max(sample_sizes(Settings(segments=10), 72)) == 10
-    assert max(sample_sizes(Settings(quick=True), 72)) < 10

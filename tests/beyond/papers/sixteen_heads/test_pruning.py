@@ -1,7 +1,6 @@
 """Pruning the heads of a tiny model, compared with full passes under masks and with slopes."""
 
 import copy
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from torch.nn import functional as F
 
 from beyond.papers.common import head_removal
 from beyond.papers.common.classifier import Classifier, batches
-from beyond.papers.common.fine_tune import fine_tune
 from beyond.papers.common.head_removal import (
     head_mask,
     single_ablation,
@@ -43,12 +41,6 @@ def by_hand(run, pairs, removed=(), context=None):
             right += (logits.argmax(dim=-1) == labels).tolist()
             losses += F.cross_entropy(logits, labels, reduction="none").tolist()
     return np.array([100 * np.mean(right), np.mean(losses)])
-
-
-def least_important(run, count):
-    """List heads as [layer, head] from 0, the least important first."""
-    importance = pruning.head_importance([run], seed=0).sort_values("normalised")
-    return importance[["layer", "head"]].to_numpy()[:count] - 1
 
 
 def test_pruning_order_breaks_ties_by_the_second_score_and_masks_remove_the_first_heads():
@@ -116,49 +108,3 @@ def test_mean_output_ablation_changes_nothing_but_for_heads_that_read(run, score
     number = HEADS + 2
     assert zeroed[number] > 1e-3 and averaged[number] < 1e-5
     assert (np.delete(averaged, number) > float32_error(scores.loss)).all()
-
-
-def test_one_head_layers_keep_the_head_of_least_loss_on_examples_to_choose_on(run, scored):
-    choosing, _ = split_test(run, 0)
-    table = pruning.one_head_layers([run], seed=0)
-    assert table["layer"].tolist() == [1, 2, 3]
-    for row in table.itertuples():
-        removed_heads = [
-            [(row.layer - 1, head) for head in range(HEADS) if head != remaining]
-            for remaining in range(HEADS)
-        ]
-        losses = [by_hand(run, choosing, removed)[1] for removed in removed_heads]
-        assert row.head == np.argmin(losses) + 1
-        assert row.accuracy == pytest.approx(by_hand(run, scored, removed_heads[row.head - 1])[0])
-
-
-def test_pruning_leads_are_differences_on_the_same_examples(run, scored, monkeypatch):
-    """Single ablation is compared on all examples, random orders on the first ones."""
-    monkeypatch.setattr(pruning, "RANDOM_SCORED_EXAMPLES", 8)
-    pruned = pruning.pruning([run], seed=0)
-    draws = pruned.loc[pruned["order"] == "random", "loss_change"].to_numpy()
-    assert len(np.unique(draws.reshape(pruning.RANDOM_ORDERS, -1), axis=0)) > 1
-    between = pruned[pruned["pruned"].between(1, 99)]
-    by_importance = between[between["order"] == "importance"]
-    assert by_importance["heads"].tolist() == [10, 7, 5]
-    orders = [least_important(run, LAYERS * HEADS - count) for count in (10, 7, 5)]
-    expected = [by_hand(run, scored, removed)[0] for removed in orders]
-    assert by_importance["accuracy"].tolist() == pytest.approx(expected)
-    on_first = np.mean([by_hand(run, scored[:8], removed)[0] for removed in orders])
-    means = between.groupby("order")[["accuracy", "lead"]].mean()
-    accuracy = means["accuracy"]
-    leads = {
-        "importance": 0,
-        "single ablation": accuracy["importance"] - accuracy["single ablation"],
-        "random": on_first - accuracy["random"],
-    }
-    assert means["lead"].to_dict() == pytest.approx(leads)
-
-
-def test_seed_pruning_uses_the_importance_of_each_seed(run, scored):
-    runs = fine_tune([run, replace(run, recipe=replace(run.recipe, seed=1))])
-    table = pruning.seed_pruning(runs, seed=0)
-    assert table[["seed", "pruned"]].to_numpy().tolist() == [[0, 20], [0, 40], [1, 20], [1, 40]]
-    assert (table["examples"] == len(scored)).all()
-    expected = [by_hand(tuned, scored, least_important(tuned, 5))[0] for tuned in runs]
-    assert table.loc[table["pruned"] == 40, "accuracy"].tolist() == pytest.approx(expected)

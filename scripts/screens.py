@@ -1,10 +1,11 @@
-"""Photograph the viewer: ``python tests/screens.py`` writes figures/screens/viewer.png.
+"""Photograph the viewer: ``python scripts/screens.py`` writes figures/screens/viewer.png.
 
 Needs playwright and Chromium, as tests/viewer/test_browser.py does.
 """
 
 import argparse
 import re
+import runpy
 import tempfile
 from io import BytesIO
 from pathlib import Path
@@ -22,9 +23,10 @@ def readme_viewer() -> Viewer:
     """Return the viewer of the README's first example."""
     page = (ROOT / "README.md").read_text(encoding="utf-8")
     code = re.search(r"```python\n(from helpers import read, view.*?)```", page, re.S)[1]
-    variables = {}
-    exec(code.replace("\nview(", "\nviewer = view("), variables)
-    return variables["viewer"]
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder, "example.py")
+        script.write_text(code.replace("\nview(", "\nviewer = view("), encoding="utf-8")
+        return runpy.run_path(str(script))["viewer"]
 
 
 def main() -> None:
