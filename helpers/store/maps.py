@@ -205,6 +205,8 @@ def _word_record(
         special = set(roles.values())
         numbers = count()
         words = [None if token in special else next(numbers) for token in tokens]
+    if len(words) != len(tokens):
+        raise ValueError(f"words= has {len(words)} entries for {len(tokens)} tokens; give one each")
     groups = number_words(words)
     forms: dict[int, str] = {}  # by group
     ids: dict[int, int] = {}

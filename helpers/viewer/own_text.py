@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -75,6 +76,9 @@ def read(
     for name, value, choices in (("level", level, Level), ("lens", lens, Lens)):
         if value not in get_args(choices):
             raise InputError(f"there is no {name} {value!r}; use {' or '.join(get_args(choices))}")
+    if not isinstance(model, (str, Path, Model)):
+        problem = f"{type(model).__name__} is no name or folder of a model"
+        raise InputError(f"{problem}; save it with save_pretrained, or use open_maps for its maps")
     encoder = model if isinstance(model, Model) else load_model(str(model))
     spec = {"kind": "text", "texts": texts, "parser": parser}
     corpus: Corpus[Any] = Corpus("own-text", spec, lambda _: iter(texts))
@@ -96,7 +100,17 @@ def _records(
 ) -> Iterator[Record]:  # fmt: skip
     """Yield the record of each text; InputError for one that the model cannot take."""
     for text in corpus.read(counts):
-        encoding = encoder.tokenizer.backend_tokenizer.encode(text)
+        try:
+            encoding = encoder.tokenizer.backend_tokenizer.encode(text)
+        except TypeError as error:
+            problem = "has a half of a character (a surrogate); decode it again"
+            raise InputError(f"the text {quoted(text)} {problem}") from error
+        for name in encoder.tokenizer.all_special_tokens:
+            if name in text:
+                print(
+                    f"{quoted(text)}: {name} is read as text, not as a special token.",
+                    file=sys.stderr,
+                )
         if len(encoding) > max_tokens:
             problem = f"has {len(encoding)} tokens, and {encoder.name} takes {max_tokens}"
             raise InputError(f"the text {quoted(text)} {problem}; give a part of it")

@@ -99,10 +99,14 @@ class Viewer:
         Raises
         ------
         InputError
-            If the store does not have one of the examples.
+            If the store does not have one of the examples, or the file ends otherwise.
         """
         path = Path(path).expanduser()
-        content = draw(self) if path.suffix.lower() == ".svg" else None
+        suffix = path.suffix.lower()
+        if suffix not in (".html", ".svg") or (suffix == ".svg" and examples is not None):
+            expected = "name a file .html, or .svg for the drawing of one example"
+            raise InputError(f"{path}: a view is a page or a drawing; {expected}")
+        content = draw(self) if suffix == ".svg" else None
         content = content or page.document(self.heading, self.data(examples))
         write_atomic(path, content.encode())
         return path

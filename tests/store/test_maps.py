@@ -182,7 +182,7 @@ def mention(*fields):
         ([[GOOD[0], GOOD[0, :1]]], {}, "same shape"),
         ([np.full((1, 1, 5, 5), "x")], {}, "example 0: "),
         ([GOOD] * 2, {}, "of one at least"),
-        ([GOOD], {"words": [[0, 1]]}, "longer than|shorter than"),
+        ([GOOD], {"words": [[0, 1]]}, "entries for 5 tokens"),
         ([GOOD], {"words": [[1, 0, 0, 2, 3]]}, "0, 1, 2 ... in order"),
         ([GOOD], {"words": [[0, 1, 0, 2, 3]]}, "0, 1, 2 ... in order"),
         ([GOOD], {"words": [[0, 2, 3, 4, 5]]}, "0, 1, 2 ... in order"),

@@ -60,6 +60,16 @@ def test_read_divides_other_languages_by_the_tokenizer(family, tiny_encoder, own
     np.testing.assert_allclose(words.attention, maps, atol=2e-3)
 
 
+def test_read_refuses_a_model_that_is_loaded_by_other_means(tiny_encoder):
+    with pytest.raises(InputError, match="BertForMaskedLM is no name or folder"):
+        read("a cat", tiny_encoder("bert").model)
+
+
+def test_read_says_that_a_special_token_is_text(tiny_encoder, own_cache, capsys):
+    assert "[SEP]" not in read("a [SEP] b", tiny_encoder("bert"))[0].tokens[:-1]
+    assert "[SEP] is read as text" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
@@ -67,6 +77,7 @@ def test_read_divides_other_languages_by_the_tokenizer(family, tiny_encoder, own
         (["a", " "], {}, "not empty"),
         ([], {}, "not empty"),
         (17, {}, "a text"),
+        ("a\ud83d", {}, "half of a character"),
         ("She", {"level": "words"}, "token or word"),
         ("She", {"lens": "norms"}, "attention or norm"),
         ("cat " * 80, {}, "tokens, and .* takes 64"),

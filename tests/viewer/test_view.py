@@ -155,6 +155,12 @@ def test_widget_answers_a_search_and_a_mistake():
     assert "2" in content["error"] and buffers == []
 
 
+@pytest.mark.parametrize(("name", "examples"), [("a.png", None), ("a", None), ("a.svg", [0])])
+def test_save_refuses_what_is_neither_page_nor_drawing(name, examples, tmp_path):
+    with pytest.raises(InputError, match="one example"):
+        view(word_store(SENTENCE)).save(tmp_path / name, examples)
+
+
 @pytest.mark.parametrize("examples", [[0, 3], [-1], []])
 def test_save_refuses_examples_that_are_not_there(examples, tmp_path):
     with pytest.raises(InputError):

@@ -1,9 +1,9 @@
 """Labelled texts: the tab-separated files of the parameter ``task``.
 
 A line is ``sentence<TAB>label`` or ``sentence<TAB>sentence<TAB>label``.  With a header, columns are
-found by name, in any order and next to other columns.  The files of GLUE can be read as they are
-(their ``test.tsv`` has no labels, so use ``dev.tsv``), and so can those of CoLA, which have no
-header.
+found by name, in any order and next to other columns.  A message names the columns that are
+read.  The files of GLUE can be read as they are (their ``test.tsv`` has no labels, so use
+``dev.tsv``), and so can those of CoLA, which have no header.
 """
 
 from __future__ import annotations
@@ -13,13 +13,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from helpers.data.text_files import lines, one_line
+from helpers.data.text_files import lines, one_line, quoted
 from helpers.errors import CorpusError
 
 # Names in headers, in the order in which they are tried.
-FIRST_TEXT_NAMES = ("sentence1", "question1", "question", "#1 string", "sentence")
-SECOND_TEXT_NAMES = ("sentence2", "question2", "#2 string", "sentence")
-LABEL_NAMES = ("gold_label", "label", "is_duplicate", "quality")
+FIRST_TEXT_NAMES = (
+    "sentence1",
+    "question1",
+    "question",
+    "#1 string",
+    "sentence",
+    "premise",
+    "text",
+)
+SECOND_TEXT_NAMES = ("sentence2", "question2", "#2 string", "sentence", "hypothesis")
+LABEL_NAMES = ("gold_label", "label", "is_duplicate", "quality", "labels", "class")
 EXPECTED = "expected sentence<TAB>label or sentence<TAB>sentence<TAB>label"
 
 MAX_DAMAGED_SHARE = 0.01  # a file with more damaged lines per example has another format
@@ -41,11 +49,12 @@ def read_labelled(path: Path) -> list[LabelledText]:
     Raises
     ------
     CorpusError
-        If the file has no label, or too many damaged lines (`MAX_DAMAGED_SHARE`); the message
-        names the line.
+        If the file has no label, an unknown header, or too many damaged lines
+        (`MAX_DAMAGED_SHARE`); the message names the line.
     """
     columns = []
     width = 0
+    is_header = False
     examples = []
     damaged = []  # numbers of lines
     for number, line in lines(path):
@@ -55,6 +64,8 @@ def read_labelled(path: Path) -> list[LabelledText]:
         if not columns:
             width = len(cells)
             columns, is_header = _find_columns(path, number, cells)
+            *texts, label = [f"column {column + 1} ({quoted(cells[column])})" for column in columns]
+            print(f"{path.name}: the text is {' and '.join(texts)}, the label {label}")
             if is_header:
                 continue
         if len(cells) != width or not all(cells[column] for column in columns):
@@ -67,6 +78,13 @@ def read_labelled(path: Path) -> list[LabelledText]:
         raise CorpusError(path, f"{problem}; {EXPECTED}", damaged[0])
     if not examples:
         raise CorpusError(path, f"no examples; {EXPECTED}")
+    labels = {example.label for example in examples[1:]}
+    if not is_header and 1 < len(labels) <= len(examples) // 2 and examples[0].label not in labels:
+        problem = (
+            f"only this line has the label {quoted(examples[0].label)}, as if it were a header"
+        )
+        remedy = "call the columns text and label, or remove the line"
+        raise CorpusError(path, f"{problem}; {remedy}", examples[0].line)
     if damaged:
         counted = f"{len(damaged)} damaged lines are skipped, the first is line {damaged[0]}"
         print(f"{path}: {counted}", file=sys.stderr)

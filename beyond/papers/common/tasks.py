@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -115,7 +116,8 @@ def bonferroni_factor(count: int) -> float:
 def read_task(train: Path, test: Path) -> Task:
     """Read a task from two tab-separated files, which may be packed with gzip or bzip2.
 
-    The labels are those of ``train``, in alphabetical order.  The task is named after the file
+    It prints the columns that it reads, and the classes with the number of texts of each.  The
+    labels are those of ``train``, in alphabetical order.  The task is named after the file
     ``train``, or after its folder if the file is called "train", as in GLUE.  Damaged lines are
     skipped, and a message counts them.
 
@@ -142,6 +144,10 @@ def read_task(train: Path, test: Path) -> Task:
             test, f"{test_texts} texts, {train.name} has {train_texts}; {EXPECTED} in both"
         )
     numbers = {label: number for number, label in enumerate(labels)}
+    counts = Counter(example.label for example in train_examples)
+    classes = [f"{quoted(label)} ({counts[label]})" for label in labels]
+    counted = f"{len(labels)} classes of {len(train_examples)} texts"
+    print(f"{train.name}: {counted}: {', '.join(classes)}")
     for line, _, label in test_examples:
         if label not in numbers:
             raise CorpusError(

@@ -32,6 +32,8 @@ def test_read_task_of_single_texts(tmp_path):
         ),
         ("index\tquestion\tsentence\tlabel\n0\tA\tB\tno\n1\tC\tD\tyes\n", Pair(("A", "B"), 0)),
         ("sentence\tsentence\tlabel\nA\tB\t1\nC\tD\t0\n", Pair(("A", "B"), 1)),
+        ("label\tid\ttext\n1\t7\tA\n0\t8\tB\n", Pair(("A",), 1)),
+        ("premise\thypothesis\tlabel\nA\tB\t1\nC\tD\t0\n", Pair(("A", "B"), 1)),
         ("gj04\t1\t\tA .\ngj04\t0\t*\tB .\n", Pair(("A .",), 1)),  # CoLA
     ],
 )
@@ -47,6 +49,12 @@ def test_read_task_finds_the_columns_of_glue_files(tmp_path, content, expected):
         ("1\t2\t3\t4\t5\n", GOOD, r"t\.tsv:1: 5 columns"),
         ("index\tsentence\n0\tA\n", GOOD, r"t\.tsv:1: .*no label"),
         ("\n", GOOD, r"t\.tsv: no examples"),
+        (
+            "review\tstars\n" + "A\tgood\nB\tbad\n" * 2,
+            GOOD,
+            r"t\.tsv:1: .*'stars', as if .* a header",
+        ),
+        (GOOD, "Kritik\tNote\n" + GOOD, r"d\.tsv:1: .*'Note', as if .* a header"),
         ("good\tyes\nbad\tyes\n", GOOD, r"t\.tsv: 1 labels in 2 examples"),
         ("".join(f"t\t{n / 7}\n" for n in range(20)), GOOD, r"t\.tsv: .*not scores"),
         (GOOD, "fine\tyes\nhm\tmaybe\n", r"d\.tsv:2: .*'maybe' is not in t\.tsv"),
@@ -56,6 +64,15 @@ def test_read_task_finds_the_columns_of_glue_files(tmp_path, content, expected):
 def test_read_task_of_a_wrong_file_names_the_line(tmp_path, train, test, message):
     with pytest.raises(CorpusError, match=message):
         read(tmp_path, train, test)
+
+
+def test_read_task_prints_its_columns_and_classes(tmp_path, capsys):
+    read(tmp_path, "label\ttext\n1\tA\n0\tB\n1\tC\n", GOOD.replace("yes", "1").replace("no", "0"))
+    assert capsys.readouterr().out.splitlines() == [
+        "t.tsv: the text is column 2 ('text'), the label column 1 ('label')",
+        "d.tsv: the text is column 1 ('good film'), the label column 2 ('1')",
+        "t.tsv: 2 classes of 3 texts: '0' (1), '1' (2)",
+    ]
 
 
 def test_read_task_skips_and_counts_a_few_damaged_lines(tmp_path, capsys):
