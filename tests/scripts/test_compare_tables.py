@@ -79,8 +79,8 @@ def test_each_difference_has_a_line(compare):
 CLAIM = {"id": ["a", "b"], "section": ["3.1", "5"], "unit": ["share", "percent"]}
 CASES = [  # a table, a column's values, other values that agree, and others that do not
     ("entropy", {"layer": [1, 2]}, "entropy", [4.0, 1.0], [4, 1.003], [4, 1.005]),
-    ("probes", {"probe": ["Attn"]}, "value", [60.0], [60.19], [60.3]),
-    ("probes", {"probe": ["Structural probe"]}, "value", [60.0], [61.9], [np.nan]),
+    ("coreference", {"system": ["head"]}, "accuracy", [60.0], [60.19], [60.3]),
+    ("probes", {"probe": ["Attn"]}, "value", [60.0], [61.9], [62.1]),
     ("no_op", {}, "p_value", [0.051], [0.0555], [0.058]),
     ("each_head", {"head": ["1-1"]}, "accuracy", [9.0], [9.1], [9.3]),
     ("each_head", {"accuracy": [9.0]}, "head", ["1-1"], ["1-2"], []),
