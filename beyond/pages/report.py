@@ -77,6 +77,8 @@ def atlas(run: Run) -> str:
     table = run.tables.get("atlas", pd.DataFrame(columns=["kind"]))
     if not len(table):
         return ""
+    # A run of an earlier version may have a kind that is gone.
+    table = table.assign(kind=table["kind"].where(table["kind"].isin(COLORS), MIXED))
     tiles = "".join(_tile(head) for head in table.astype(object).fillna("").to_dict("records"))
     kinds = [kind for kind in COLORS if (table["kind"] == kind).any()]
     key = [f'<span><i style="background: {COLORS[kind]}"></i>{kind}</span>' for kind in kinds]

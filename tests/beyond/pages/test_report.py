@@ -37,6 +37,18 @@ def full_report(tmp_path_factory):
     return write_html(nbformat.v4.new_notebook(cells=cells), path)
 
 
+RUNS = sorted(path.parent for path in (ROOT / "figures").glob("*/run.json"))
+
+
+@pytest.mark.parametrize("folder", RUNS, ids=lambda folder: folder.name)
+def test_each_committed_run_has_a_report(folder, monkeypatch):
+    """Also one of an earlier version, whose atlas has other kinds; `make book` makes them all."""
+    monkeypatch.setattr(report, "viewer", lambda _: "")
+    run = open_run(folder)
+    html = report.page(parts_of(run))
+    assert html.count('class="tile"') == len(run.tables.get("atlas", ()))
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_tile_opens_its_head_in_a_report_of_full_size(browser, full_report, width, scheme):
