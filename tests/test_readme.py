@@ -64,6 +64,10 @@ def test_every_block_of_python_runs_as_it_stands(page, block, tmp_path, monkeypa
     monkeypatch.setenv("ATTENTION_PROFILE", "quick")
     for folder in ("figures", "build"):
         monkeypatch.setenv(f"ATTENTION_{folder.upper()}", str(tmp_path / folder))
+    reader = tmp_path / "reader"  # a block may write into the folder in which it runs
+    reader.mkdir()
+    (reader / "figures").symlink_to(ROOT / "figures")
+    monkeypatch.chdir(reader)
     script = tmp_path / f"{page}.py"  # cached functions need a source
     script.write_text(block)
     runpy.run_path(str(script))

@@ -242,8 +242,8 @@ def _check_heads(encoder: Model, layers: Sequence[Site], project: Callable[..., 
             are_sums &= bool((sums - outputs).abs().max() <= 1e-2 * outputs.abs().max())
     except (RuntimeError, ValueError) as error:  # of shapes, or numbers of layers, that do not fit
         raise ModelError(
-            f"model {encoder.name!r}: the value vectors of its heads cannot be told apart, so "
-            "--lens norm cannot be computed. Use --lens attention."
+            f"model {encoder.name!r}: we cannot find the value vectors of its heads, which --lens "
+            "norm needs. Use --lens attention."
         ) from error
     if not are_sums:
         raise MixedHeadsError(
