@@ -55,7 +55,7 @@ def row(number, head, form="w"):
     [
         (CONLLU, "x.conllu"),
         ("\ufeff" + CONLLU.replace("\n", "\r\n"), "x.conllu"),
-        (gzip.compress(CONLLU.encode()), "x.conllu.gz"),
+        (gzip.compress(CONLLU.encode(), mtime=0), "x.conllu.gz"),
     ],
 )
 def test_read_trees_of_conllu(write, content, name):

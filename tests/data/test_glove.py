@@ -17,7 +17,7 @@ TEXT = "the 0.5 -1 2\n. . . 1 1 1\ncafé 1e-3 0 3\nThe 9 9 9\nthe 7 7 7\n"
     [
         ("5 3\n" + TEXT, "vectors.3d.vec"),
         ("\ufeff" + TEXT.replace("\n", " \r\n"), "vectors.3d.txt"),
-        (gzip.compress(TEXT.encode()), "vectors.3d.txt.gz"),
+        (gzip.compress(TEXT.encode(), mtime=0), "vectors.3d.txt.gz"),
     ],
 )
 def test_read_glove_reads_plain_and_packed_text(tmp_path, monkeypatch, content, name):
