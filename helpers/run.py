@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
@@ -247,19 +248,27 @@ def _execute(job: Job) -> float:
     started = time.monotonic()
     name = job.notebook.name
     os.environ[NOTEBOOK_VARIABLE] = job.notebook.stem  # what it saves is listed under this name
+    execute = partial(
+        papermill.execute_notebook,
+        job.notebook,
+        job.output,
+        parameters=job.parameters,
+        kernel_name="python3",
+        progress_bar=False,
+        stderr_file=sys.stderr,
+        execution_timeout=CELL_TIMEOUT,
+        start_timeout=START_TIMEOUT,
+        shutdown_kernel="immediate",
+        extra_arguments=["--IPKernelApp.log_level=CRITICAL"],  # no advice on encryption
+    )
     try:
-        papermill.execute_notebook(
-            job.notebook,
-            job.output,
-            parameters=job.parameters,
-            kernel_name="python3",
-            progress_bar=False,
-            stderr_file=sys.stderr,
-            execution_timeout=CELL_TIMEOUT,
-            start_timeout=START_TIMEOUT,
-            shutdown_kernel="immediate",
-            extra_arguments=["--IPKernelApp.log_level=CRITICAL"],  # no advice on encryption
-        )
+        try:
+            execute()
+        except RuntimeError:
+            # Two kernels that start at once may choose the same port, and one dies at once.
+            if _has_begun(job.output):
+                raise
+            execute()
     except PapermillExecutionError as error:
         if error.ename in USER_ERRORS:
             raise InputError(f"{job.notebook.stem}: {error.evalue}") from None
@@ -274,6 +283,12 @@ def _execute(job: Job) -> float:
         ) from None
     write_html(job.output, is_page=job.notebook.parent == PAGES)
     return time.monotonic() - started
+
+
+def _has_begun(executed: Path) -> bool:
+    """Check whether papermill began to execute a cell of a notebook."""
+    cells = json.loads(executed.read_text(encoding="utf-8"))["cells"]
+    return any(cell["metadata"]["papermill"]["start_time"] for cell in cells)
 
 
 def write_html(path: Path, *, is_page: bool = False) -> None:

@@ -1,7 +1,9 @@
 """A run: inputs are read before it, notebooks have a process each, and nothing is left behind."""
 
+import json
 import os
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -101,6 +103,32 @@ def test_a_killed_kernel_is_one_line_and_the_next_run_is_complete(tmp_path, reco
         execute_all([[job]])
         assert read_output(job) == "done\n"
     record_property("found", f"kernels: {SLOW_KILLS} kills ended in one line each")
+
+
+STARTS_LATER = """
+import os, sys
+from pathlib import Path
+marker = Path(sys.argv[1])
+if marker.exists():
+    os.execv(sys.executable, [sys.executable, "-m", "ipykernel_launcher", *sys.argv[2:]])
+marker.touch()
+sys.exit(1)
+"""
+
+
+def test_a_kernel_that_dies_before_the_first_cell_is_started_again(tmp_path, monkeypatch):
+    """As one does whose port another kernel has taken in the meantime."""
+    kernel = tmp_path / "kernels" / "python3"
+    kernel.mkdir(parents=True)
+    (kernel / "start.py").write_text(STARTS_LATER)
+    argv = [sys.executable, str(kernel / "start.py"), str(tmp_path / "died"), "-f"]
+    spec = {"argv": [*argv, "{connection_file}"], "display_name": "python3", "language": "python"}
+    (kernel / "kernel.json").write_text(json.dumps(spec))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
+    job = write_job(tmp_path, "00_toy", "print(7)")
+    execute_all([[job]])
+    assert read_output(job) == "7\n"
+    assert (tmp_path / "died").exists()
 
 
 def test_an_error_names_its_notebook_and_cell_and_that_of_a_user_is_one_line(tmp_path):
