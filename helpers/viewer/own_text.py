@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
+from unicodedata import category
 
 from tokenizers import Encoding
 
@@ -134,12 +135,20 @@ def _parsed(text: str, parser: str) -> Sentence:
     heads: list[int] = []
     relations: list[str] = []
     tags: list[str | None] = []
+    spaces: list[bool] = []
     for sentence in parsed_text(text, parser).records():
         heads += [head and head + len(words) for head in sentence.heads]
         words += sentence.words
         relations += sentence.relations
         tags += sentence.tags
-    return Sentence(tuple(words), tuple(heads), tuple(relations), "dev", "", tuple(tags))
+        spaces += sentence.spaces
+    tree = (tuple(words), tuple(heads), tuple(relations))
+    return Sentence(*tree, "dev", "", tuple(tags), tuple(spaces))
+
+
+def _is_inside_word(characters: str) -> bool:
+    """Tell whether a word goes on here, where some tokenizers cut: at a combining mark."""
+    return "".join(category(character)[0] for character in characters) in ("LM", "ML", "MM")
 
 
 def _word_record(encoding: Encoding, text: str, counts: Counter[str]) -> Record:
@@ -155,7 +164,8 @@ def _word_record(encoding: Encoding, text: str, counts: Counter[str]) -> Record:
         if word_id is None:  # a special token
             word_of_token.append(None)
             continue
-        if word_id != id_before or text[end : first + 1] != text[end : first + 1].strip():
+        is_new = word_id != id_before and not _is_inside_word(text[max(first - 1, 0) : first + 1])
+        if is_new or text[end : first + 1] != text[end : first + 1].strip():
             words.append("")
             start = first
         end = max(last, first)

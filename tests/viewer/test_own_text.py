@@ -60,6 +60,11 @@ def test_read_divides_other_languages_by_the_tokenizer(family, tiny_encoder, own
     np.testing.assert_allclose(words.attention, maps, atol=2e-3)
 
 
+def test_read_keeps_words_with_combining_marks_whole(tiny_encoder, own_cache):
+    (example,) = read("हिन्दी में लिखा", tiny_encoder("gpt2"), level="word")
+    assert example.record["words"] == ["हिन्दी", "में", "लिखा"]
+
+
 def test_read_refuses_a_model_that_is_loaded_by_other_means(tiny_encoder):
     with pytest.raises(InputError, match="BertForMaskedLM is no name or folder"):
         read("a cat", tiny_encoder("bert").model)
