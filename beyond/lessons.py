@@ -225,6 +225,14 @@ def repeated_token_tables(study: Study, store: Store) -> dict[str, pd.DataFrame]
     )
 
 
+def _rules(store: Store, study: Study) -> pd.DataFrame:
+    """Compute the table with the class and side of each relation of a treebank, once."""
+    counts = metrics.head_counts.head_counts(store)
+    minimum = study.settings.minimum_count
+    tables = metrics.dependency_heads.relation_tables(store, counts, minimum=minimum)
+    return tables["dependency_heads_held_out"]
+
+
 def heads_with_relations(study: Study, store: Store) -> tuple[pd.DataFrame, dict[str, int]]:
     """Find the heads that a relation or coreference names in the atlas.
 
@@ -245,16 +253,16 @@ def heads_with_relations(study: Study, store: Store) -> tuple[pd.DataFrame, dict
     heads = head_rows(store.layers, store.heads, store.layer_numbers)
     named = {}
     if study.has_parses and not study.settings.pairs:
-        trained = study.treebank_store()
-        counts = metrics.head_counts.head_counts(trained)
-        minimum = study.settings.minimum_count
-        tables = metrics.dependency_heads.relation_tables(trained, counts, minimum=minimum)
-        rules = tables["dependency_heads_held_out"]  # with the class and side of each relation
-        if rules["nearest_class"].notna().any():
-            treebanks = {"trained": trained, "random": study.treebank_store("random")}
-            treebanks["shuffled"] = study.shuffled_store()
+        treebanks = {
+            "trained": study.treebank_store(),
+            "random": study.treebank_store("random"),
+            "shuffled": study.shuffled_store(),
+        }
+        rules = {name: _rules(treebanks[name], study) for name in ("trained", "shuffled")}
+        if rules["trained"]["nearest_class"].notna().any():
             for name, treebank in treebanks.items():
-                answers = metrics.tags_and_places.additions(treebank, rules)
+                own_rules = rules.get(name, rules["trained"])
+                answers = metrics.tags_and_places.additions(treebank, own_rules)
                 class_heads = metrics.tags_and_places.class_heads(answers)
                 named[name] = int((class_heads["lead_low"] > 0).sum())
                 heads = class_heads if name == "trained" else heads

@@ -471,7 +471,8 @@ def to_sentence(span: Span, split: str, source: str) -> Sentence:
     heads = tuple(0 if token == token.head else token.head.i - before for token in span)
     relations = tuple(token.dep_.lower() for token in span)
     tags = tuple(token.pos_ or None for token in span)
-    return Sentence(words, heads, relations, split, source, tags if any(tags) else ())
+    spaces = (True, *(bool(token.whitespace_) for token in span[:-1]))
+    return Sentence(words, heads, relations, split, source, tags if any(tags) else (), spaces)
 
 
 def _usable_sentences(
