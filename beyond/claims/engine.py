@@ -45,7 +45,7 @@ COLUMNS = (
 )  # fmt: skip
 UNSEEN = "could not have been seen here"
 ROUNDING = 1e-6  # of numbers in tables, so that two thirds do not pass two thirds
-SHUFFLED_PASSES = "shuffled sentences pass the threshold, too, so it says nothing about training"
+SHUFFLED_PASSES = "shuffled sentences pass the threshold, too, so it needs no order of words"
 
 
 class Comparison(NamedTuple):
