@@ -26,6 +26,8 @@ from helpers.plots.style import INK, WRONG
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from beyond.papers.common.fine_tune import FineTuningRun
+    from beyond.papers.common.tasks import Pair
     from helpers.model.forward import Inputs
     from helpers.model.loading import Model
     from helpers.store.store import Store
@@ -270,3 +272,42 @@ def heads_with_relations(study: Study, store: Store) -> tuple[pd.DataFrame, dict
         antecedents = metrics.coreference.antecedents(study.coreference_store())
         heads["coreference"] = antecedents["mentions"].accuracy("all").ravel()
     return heads, named
+
+
+def head_outputs(
+    run: FineTuningRun, pairs: Sequence[Pair], layer: int, head: int
+) -> list[np.ndarray]:
+    """Collect what a head of a fine-tuned model puts out on some texts.
+
+    Parameters
+    ----------
+    run : FineTuningRun
+        The fine-tuned classifier.
+    pairs : sequence of Pair
+        The examples.
+    layer, head : int
+        Counted from 0.
+
+    Returns
+    -------
+    list of array of shape (token, width)
+        The outputs of the head for each example, before the output projection.
+    """
+    import torch
+
+    from beyond.papers.common.classifier import task_inputs
+    from helpers.model.forward import padded
+    from helpers.model.removal import patch_head_outputs
+    from helpers.model.sites import sites
+
+    collected = []
+
+    def collect(current: int, outputs: Tensor) -> Tensor:
+        if current == layer:
+            collected.append(outputs[0, :, head].numpy(force=True))
+        return outputs
+
+    with patch_head_outputs(sites(run.classifier), collect), torch.no_grad():
+        for inputs in task_inputs(run.encoder, pairs, run.recipe.max_tokens):
+            run.classifier(**padded(run.encoder, [inputs]))
+    return collected

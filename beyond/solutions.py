@@ -149,17 +149,15 @@ def nearest_heads(distances: np.ndarray) -> np.ndarray:
 # 07: patterns of maps, fine-tuning
 
 
-def diagonal_share(attention: np.ndarray) -> float:
-    """Compute the mean attention of a row to its own token and its two neighbours."""
+def column_share(attention: np.ndarray) -> float:
+    """Compute the largest mean attention that a token gets."""
     n = len(attention)
-    near = [(i, j) for i in range(n) for j in range(n) if abs(i - j) <= 1]
-    return sum(attention[i, j] for i, j in near) / n
+    return max(sum(attention[:, key]) / n for key in range(n))
 
 
-def darkest_column(attention: np.ndarray) -> int:
-    """Find the token that gets most attention from all rows together."""
-    column_sums = attention.sum(axis=0).tolist()
-    return column_sums.index(max(column_sums))
+def darkest_diagonal(shades: np.ndarray) -> float:
+    """Compute the largest mean of a diagonal that is at most three tokens from the main one."""
+    return max(float(np.mean(np.diagonal(shades, offset))) for offset in range(-3, 4))
 
 
 def cosine(before: np.ndarray, after: np.ndarray) -> float:
@@ -177,19 +175,17 @@ def without_head(outputs: np.ndarray, head: int) -> np.ndarray:
     return outputs
 
 
-def with_mean_output(outputs: np.ndarray, head: int) -> np.ndarray:
-    """Replace the output of one head by its mean over tokens."""
-    mean = sum(outputs[:, head]) / len(outputs)
-    for token in range(len(outputs)):
-        outputs[token, head] = mean
-    return outputs
+def mean_output(outputs_by_text: Sequence[np.ndarray]) -> np.ndarray:
+    """Compute the mean output of a head over the tokens of all texts."""
+    vectors = [vector for outputs in outputs_by_text for vector in outputs]
+    return sum(vectors) / len(vectors)
 
 
-def changed_answers(before: np.ndarray, after: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def changed_answers(is_right: np.ndarray, is_right_after: np.ndarray) -> np.ndarray:
     """Count the answers that were right and are now wrong, and those that became right."""
-    rows = list(zip(before, after, labels, strict=True))
-    lost = sum(old == label and new != label for old, new, label in rows)
-    won = sum(old != label and new == label for old, new, label in rows)
+    rows = list(zip(is_right, is_right_after, strict=True))
+    lost = sum(before and not after for before, after in rows)
+    won = sum(after and not before for before, after in rows)
     return np.array([lost, won])
 
 
@@ -260,6 +256,11 @@ def without_group_means(values: np.ndarray) -> np.ndarray:
 def _members(word_of_token: np.ndarray) -> np.ndarray:
     """Mark the tokens of each word: [token, word], 0 or 1."""
     return np.eye(max(word_of_token) + 1)[word_of_token]
+
+
+def _joined(warrants: Texts) -> list[str]:
+    """Write each warrant as a text, in which a word may be found inside another."""
+    return [" ".join(warrant) for warrant in warrants]
 
 
 # Known wrong functions of an exercise, and what to tell a student who answers as they do.
@@ -420,15 +421,98 @@ HINTS: dict[str, Hints] = {
         ),
         lambda distances: distances.argmax(axis=1): "this is the farthest head.",
     },
+    "column_share": {
+        lambda attention: attention.mean(axis=1).max(): (
+            "this is the mean of a row; a column has what a token gets."
+        ),
+        lambda attention: attention.sum(axis=0).max(): (
+            "you add up the column; divide by the number of rows."
+        ),
+        lambda attention: attention.max(): "this is one weight, and not the mean of a column.",
+    },
+    "darkest_diagonal": {
+        lambda shades: max(np.trace(shades, offset) / len(shades) for offset in range(-3, 4)): (
+            "a diagonal beside the main one is shorter: divide by its own length."
+        ),
+        lambda shades: max(np.diagonal(shades, offset).mean() for offset in range(4)): (
+            "look on both sides of the main diagonal."
+        ),
+        lambda shades: np.diagonal(shades).mean(): "neighbouring diagonals count, too.",
+    },
+    "cosine": {
+        lambda before, after: (before * after).sum(): (
+            "divide by the lengths of both vectors; a map is no unit vector."
+        ),
+        lambda before, after: np.mean(
+            [cosine(*rows) for rows in zip(before, after, strict=True)]
+        ): ("you average over rows; take each map as one long vector."),
+        lambda before, after: np.corrcoef(before.ravel(), after.ravel())[0, 1]: (
+            "this is the correlation; the cosine does not subtract means."
+        ),
+    },
+    "without_head": {
+        lambda outputs, head: np.delete(outputs, head, axis=-2): (
+            "the head stays, with zeros, because the projection expects all heads."
+        ),
+        lambda outputs, head: outputs * (np.arange(outputs.shape[-1]) != head): (
+            "the last axis is the width of a head; heads are the axis before."
+        ),
+        lambda outputs, head: outputs * (np.arange(outputs.shape[-2]) == head)[:, None]: (
+            "you keep this head and switch off the others."
+        ),
+    },
+    "mean_output": {
+        lambda texts: np.mean([outputs.mean(axis=0) for outputs in texts], axis=0): (
+            "you average over texts; a long text has more tokens and counts more."
+        ),
+        lambda texts: np.concatenate(texts).sum(axis=0) / len(texts): (
+            "divide by the number of tokens, not of texts."
+        ),
+        lambda texts: np.concatenate(texts).mean(): (
+            "the mean is over tokens only; each dimension keeps its own."
+        ),
+    },
+    "changed_answers": {
+        lambda is_right, is_right_after: changed_answers(is_right_after, is_right): (
+            "the answers that are lost come first."
+        ),
+        lambda is_right, is_right_after: np.array([is_right.sum(), is_right_after.sum()]): (
+            "answers that stay right have not changed."
+        ),
+        lambda is_right, is_right_after: np.array([(is_right != is_right_after).sum()] * 2): (
+            "count both directions apart."
+        ),
+    },
     "coverage": {
         lambda first, second, cue: (
             100 * np.mean([cue in a or cue in b for a, b in zip(first, second, strict=True)])
-        ): "a cue in both warrants decides nothing."
+        ): "a cue in both warrants decides nothing.",
+        lambda first, second, cue: coverage(_joined(first), _joined(second), cue): (
+            "compare whole words: “nothing” is no “not”."
+        ),
+        lambda first, second, cue: coverage(first, second, cue) / 100: "the answer is in percent.",
     },
     "productivity": {
         lambda right, wrong, cue: (
             100 * np.mean([cue in a for a, b in zip(right, wrong, strict=True) if cue in [*a, *b]])
-        ): "an argument with the cue in both warrants does not count."
+        ): "an argument with the cue in both warrants does not count.",
+        lambda right, wrong, cue: (
+            productivity(right, wrong, cue) * coverage(right, wrong, cue) / 100
+        ): ("divide by the arguments that the cue decides, not by all."),
+        lambda right, wrong, cue: productivity(wrong, right, cue): (
+            "count the arguments in which the right warrant has the cue."
+        ),
+    },
+    "accuracy_on_both": {
+        lambda is_right, on_counterpart: 100 * np.mean(is_right & on_counterpart): (
+            "each argument and each counterpart counts by itself, not only pairs with both right."
+        ),
+        lambda is_right, on_counterpart: 100 * (np.mean(is_right) + np.mean(on_counterpart)): (
+            "there are twice as many answers as arguments."
+        ),
+        lambda is_right, on_counterpart: 100 * np.mean(is_right): (
+            "this is the accuracy on the arguments as written alone."
+        ),
     },
     "redistributed": {
         lambda weights, chosen: redistributed(weights / weights.sum(), chosen): (

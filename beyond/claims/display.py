@@ -10,7 +10,7 @@ from IPython.display import Markdown
 VERDICTS = ("not supported", "inconclusive", "supported", "not measured")  # the news first
 LEAST_SHOWN = 0.0005  # a smaller number is shown as 0
 # What stands behind a number, where it is not its unit.
-UNIT_WORDS = {"": "", "correlation": "", "similarity": "", "ratio": " times"}
+UNIT_WORDS = {"": "", "percent": "%", "correlation": "", "similarity": "", "ratio": " times"}
 
 
 def claims_in_words(table: pd.DataFrame) -> pd.DataFrame:

@@ -5,7 +5,10 @@ import numpy as np
 import pytest
 import torch
 
-from beyond.lessons import draw_arcs, loss_with_change, softmax_scores
+from beyond.lessons import draw_arcs, head_outputs, loss_with_change, softmax_scores
+from beyond.papers.common.fine_tune import FineTuningRun, Recipe
+from beyond.papers.common.head_removal import mean_head_outputs
+from beyond.papers.common.tasks import Pair, Task
 from helpers.data.links import read_links
 from helpers.model.forward import forward, model_inputs
 from helpers.model.gradients import training_losses
@@ -47,3 +50,13 @@ def test_loss_with_change_has_the_slope_of_the_gradient(encoder):
     assert compute_loss(0.0) == pytest.approx(losses.sum().item())
     slope = (compute_loss(0.05) - compute_loss(-0.05)) / 0.1
     assert slope == pytest.approx(gradient[0, 0, 2, 1].item(), rel=0.05, abs=1e-3)
+
+
+def test_head_outputs_have_the_mean_that_the_ablation_uses(encoder, monkeypatch):
+    pairs = tuple(Pair((text,), 0) for text in ("the cat sat on the mat", "a dog", "the cat"))
+    run = FineTuningRun(encoder, Task("pets", ("no", "yes"), pairs, pairs), Recipe(max_tokens=16))
+    monkeypatch.setattr(FineTuningRun, "classifier", run.start().eval())
+    outputs = head_outputs(run, pairs, layer=1, head=0)
+    assert len(outputs) == 3 and len(outputs[0]) > len(outputs[1])
+    mean = mean_head_outputs(run, seed=0)[1, 0]
+    np.testing.assert_allclose(np.concatenate(outputs).mean(axis=0), mean, atol=1e-5)

@@ -50,7 +50,7 @@ WARMUP = 0.1  # share of all steps
 WEIGHT_DECAY = 0.01  # for matrices, in fine-tuning
 BUCKET_BATCHES = 16  # so many batches are sorted by length together
 LARGEST_NORM = 1.0  # of the gradient of a step
-SEEDS = 5  # of `fine_tune_seeds`
+SEEDS = 3  # of `fine_tune_seeds`
 QUICK_EXAMPLES = 6  # in a quick run, to train and to test
 QUICK_TASKS = (NEXT, NUMBER)  # in a quick run: one of text pairs and one of single texts
 

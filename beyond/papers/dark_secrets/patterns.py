@@ -70,7 +70,7 @@ BLOCK_DISTANCE = 1 / 8  # share of the input: cells nearer to the diagonal do no
 SVM_C = 5  # the inverse regularisation strength of the support vector machine
 FOLDS = 5
 PAPER_F1 = 86  # percent, section 4.1: a convolutional network on its authors' labels
-TYPICAL_TOKENS = 48  # of an input whose map is drawn
+TYPICAL_TOKENS = 24  # of an input whose map is drawn, so that a column is wide enough to see
 PATTERN_EXAMPLES = 100  # examples of a task, or segments of the text, whose maps are classified
 TEXT = "none (segments of the text)"  # the value of the column ``task`` for the segments
 
