@@ -436,7 +436,6 @@ HINTS: dict[str, Hints] = {
         lambda attention: attention[..., 0, 1:].mean(axis=-1): (
             "this is a row, what the first token looks at; what it gets is a column."
         ),
-        lambda attention: attention[..., 1:, 0].mean(): "give each layer and head a share.",
     },
     "redistributed": {
         lambda weights, chosen: redistributed(weights / weights.sum(), chosen): (
@@ -445,9 +444,6 @@ HINTS: dict[str, Hints] = {
         lambda weights, chosen: np.where(chosen, 0, weights): (
             "this is dropped; the others have to take over the weight."
         ),
-        lambda weights, chosen: np.where(
-            chosen, 0, weights + weights[chosen].sum() / (~chosen).sum()
-        ): "you give each of the others as much; scale them instead.",
     },
     "outlier_dimension": {
         lambda vectors: np.abs(vectors[0]).argmax(): (
@@ -465,9 +461,6 @@ HINTS: dict[str, Hints] = {
         lambda values: values - values.mean(axis=0): "subtract the means of rows, too.",
         lambda values: values - values.mean(axis=1, keepdims=True): (
             "subtract the means of columns, too."
-        ),
-        lambda values: values - values.mean(): (
-            "this is the mean of all; each column and each row has its own."
         ),
     },
     "geometric_mean": {
