@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from helpers.study import Study
 
 ROOT = -1  # the parent of a root
-LONGEST_LABEL = 8  # letters of a relation above a word
+LONGEST_LABEL = 8  # letters of a relation below a word
+INCHES_OF_LETTER = 0.085  # of a word
 
 
 def softmax_scores(encoder: Model, inputs: Inputs) -> list[np.ndarray]:
@@ -133,22 +134,26 @@ def draw_arcs(words: Sequence[str], links: Links, picks: np.ndarray | None = Non
     picks : int array of shape (link,), optional
         A parser's or a head's answers; -1 is ROOT.
     """
-    _, axes = plt.subplots(figsize=(8, 2 if picks is None else 2.8), layout="constrained")
-    for position, word in enumerate(words):
-        axes.text(position, 0, word, ha="center", va="center", color=INK)
+    shortest = 1 if picks is not None else LONGEST_LABEL - 2  # labels have smaller letters
+    widths = np.array([max(len(word), shortest) + 2 for word in words])
+    places = (np.cumsum(widths) - widths / 2) * len(words) / widths.sum()
+    width = max(8, INCHES_OF_LETTER * widths.sum())
+    _, axes = plt.subplots(figsize=(width, 2 if picks is None else 2.8), layout="constrained")
+    for place, word in zip(places, words, strict=True):
+        axes.text(place, 0, word, ha="center", va="center", color=INK)
     for link, word in enumerate(links.word):
         parents = np.flatnonzero(links.gold[link]).tolist() or [ROOT]
         for parent in parents:
-            _draw_arc(axes, word, parent, height=1)
+            _draw_arc(axes, places, word, parent, height=1)
         if picks is not None:
             color = INK if picks[link] in parents else WRONG
-            _draw_arc(axes, word, int(picks[link]), height=-1, color=color)
+            _draw_arc(axes, places, word, int(picks[link]), height=-1, color=color)
     if picks is None:
         for relation, word in zip(links.relation, links.word, strict=True):
             label = str(relation)[:LONGEST_LABEL]
-            axes.text(word, -0.3, label, ha="center", va="center", fontsize=7)
+            axes.text(places[word], -0.3, label, ha="center", va="center", fontsize=7)
     top = 0.5 + _longest(links, picks) / 4
-    axes.set(xlim=(-0.7, len(words) - 0.3), ylim=(-0.6 if picks is None else -top, top))
+    axes.set(xlim=(-0.2, len(words) + 0.2), ylim=(-0.6 if picks is None else -top, top))
     axes.axis("off")
 
 
@@ -161,14 +166,17 @@ def _longest(links: Links, picks: np.ndarray | None) -> int:
     return int(np.concatenate([*ends, [1]]).max())
 
 
-def _draw_arc(axes: Any, word: int, parent: int, height: int, color: str = INK) -> None:
+def _draw_arc(
+    axes: Any, places: np.ndarray, word: int, parent: int, height: int, color: str = INK
+) -> None:
     """Draw one arrow, above the words or below; errors lie over the others."""
     order: Mapping[str, Any] = {"zorder": 3 if color == WRONG else 2}
+    x = places[word]
     if parent == ROOT:
-        axes.text(word, 0.25 * height, "ROOT", ha="center", va="center", fontsize=7, color=color)
+        axes.text(x, 0.25 * height, "ROOT", ha="center", va="center", fontsize=7, color=color)
         return
     turn = np.linspace(0, np.pi, 40)
-    x = (word + parent) / 2 + (word - parent) / 2 * np.cos(turn)  # from the word to its parent
+    x = (x + places[parent]) / 2 + (x - places[parent]) / 2 * np.cos(turn)  # from the word
     y = height * (0.4 + abs(word - parent) / 4 * np.sin(turn))
     axes.plot(x, y, color=color, **order)
     arrow = {"arrowstyle": "-|>", "color": color}

@@ -220,23 +220,22 @@ def redistributed(weights: np.ndarray, chosen: np.ndarray) -> np.ndarray:
 
 
 def sink_share(attention: np.ndarray) -> np.ndarray:
-    """Compute the mean attention of each head to the first token."""
-    return np.array([[head[:, 0].mean() for head in layer] for layer in attention])
+    """Compute the mean attention of each head to the first token, without the first query."""
+    return np.array([[head[1:, 0].mean() for head in layer] for layer in attention])
 
 
 def outlier_dimension(vectors: np.ndarray) -> int:
-    """Find the dimension in which the first token stands out from the median token."""
-    sizes = np.abs(vectors)
-    ratios = [sizes[0, i] / np.median(sizes[1:, i]) for i in range(len(sizes[0]))]
-    return ratios.index(max(ratios))
+    """Find the dimension in which the first token is furthest from the mean of the others."""
+    distances = abs(vectors[0] - sum(vectors[1:]) / (len(vectors) - 1)).tolist()
+    return distances.index(max(distances))
 
 
 # 11: accuracy and function
 
 
-def first_order_effect(weight: float, gradient: float) -> float:
-    """Compute what an edge brings to the outcome, to first order."""
-    return weight * gradient
+def angle(before: np.ndarray, after: np.ndarray) -> float:
+    """Compute the angle between two vectors in degrees."""
+    return np.degrees(np.arccos(cosine(before, after)))
 
 
 def geometric_mean(ratios: np.ndarray) -> float:
@@ -514,14 +513,43 @@ HINTS: dict[str, Hints] = {
             "this is the accuracy on the arguments as written alone."
         ),
     },
+    "sink_share": {
+        lambda attention: attention[..., 0].mean(axis=-1): (
+            "leave out the first query, which may see nothing but itself."
+        ),
+        lambda attention: attention[..., 0, 1:].mean(axis=-1): (
+            "this is a row, what the first token looks at; what it gets is a column."
+        ),
+    },
     "redistributed": {
         lambda weights, chosen: redistributed(weights / weights.sum(), chosen): (
             "you scale to one; the old sum of the row may be less."
-        )
+        ),
+        lambda weights, chosen: np.where(chosen, 0, weights): (
+            "this is dropped; the others have to take over the weight."
+        ),
     },
     "outlier_dimension": {
         lambda vectors: np.abs(vectors[0]).argmax(): (
-            "a dimension that is large in all tokens is no mark: divide by their median."
-        )
+            "a dimension that is large in all tokens is no mark: subtract their mean."
+        ),
+        lambda vectors: (vectors[0] - vectors[1:].mean(axis=0)).argmax(): (
+            "a number far below the mean stands out, too: take the absolute value."
+        ),
+    },
+    "angle": {
+        lambda before, after: np.radians(angle(before, after)): "this is in radians.",
+        lambda before, after: cosine(before, after): "this is the cosine of the angle.",
+    },
+    "without_group_means": {
+        lambda values: values - values.mean(axis=0): "subtract the means of rows, too.",
+        lambda values: values - values.mean(axis=1, keepdims=True): (
+            "subtract the means of columns, too."
+        ),
+    },
+    "geometric_mean": {
+        lambda ratios: ratios.mean(): "this is the arithmetic mean: 2 and 1/2 do not cancel.",
+        lambda ratios: np.prod(ratios): "take the root of the product.",
+        lambda ratios: np.log(ratios).mean(): "the mean of logarithms is the logarithm of it.",
     },
 }

@@ -15,6 +15,9 @@ from helpers.model.loading import Model
 from helpers.model.removal import check_removable
 from helpers.model.sites import check_softmax, sites
 
+# What notebook 10 changes, by names of `CHECKS`.
+SINKS = ("edges cut", "one value of one token changed", "texts of up to 4,096 tokens")
+
 
 def left_out(encoder: Model, *measures: str) -> dict[str, str]:
     """Find out which measures a model does not support, and why.

@@ -1,5 +1,7 @@
 """Functions of lessons, and the diagram that grows."""
 
+from itertools import pairwise
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
@@ -27,6 +29,23 @@ def test_draw_arcs_draws_errors_in_orange():
     assert [text.get_text() for text in axes.texts].count("ROOT") == 2
     draw_arcs(RECORD["words"], links)
     assert "root" in [text.get_text() for text in plt.gcf().axes[0].texts]
+    plt.close("all")
+
+
+def test_draw_arcs_draws_long_words_and_labels_side_by_side():
+    words = ["an", "alternative", "treatments", "a", "b"] * 3
+    relations = ["compound"] * len(words)
+    links = read_links({"words": words, "heads": [0, *range(1, 15)], "relations": relations})
+    for picks in (None, np.zeros(15, int)):
+        draw_arcs(words, links, picks)
+        figure = plt.gcf()
+        figure.draw_without_rendering()
+        by_height = {}
+        for text in figure.axes[0].texts:
+            by_height.setdefault(text.get_position()[1], []).append(text.get_window_extent())
+        for boxes in by_height.values():
+            boxes.sort(key=lambda box: box.x0)
+            assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
     plt.close("all")
 
 

@@ -519,7 +519,7 @@ def causal_tables(
     dict of str to DataFrame
         ``head_edge_effects``: `effect_table`, for all heads, of the first outcome.
         ``head_edge_correlations``: `estimate_correlation` for each measure (`correlation_rows`).
-        ``head_edge_ratios``: `ratio_rows` of angles, or of the sizes of effects.
+        ``head_edge_ratios``: `ratio_rows` of angles, or of sizes of the first outcome's effects.
 
     Raises
     ------
@@ -558,10 +558,9 @@ def outcome_tables(
     for measure, values in by_measure.items():
         correlations.append(correlation_rows(sample, measure, *values, seed))
     unsigned = SIZE_OF.get(outcome, outcome)
-    tables = {
-        "head_edge_correlations": pd.concat(correlations, ignore_index=True),
-        "head_edge_ratios": ratio_rows(encoder, sample, unsigned, *by_measure[unsigned]),
-    }
+    tables = {"head_edge_correlations": pd.concat(correlations, ignore_index=True)}
     if outcome == outcomes_of(encoder)[0]:
+        ratios = ratio_rows(encoder, sample, unsigned, *by_measure[unsigned])
+        tables["head_edge_ratios"] = ratios
         tables["head_edge_effects"] = effect_table(sample, outcome, attention, effects, equal)
     return tables

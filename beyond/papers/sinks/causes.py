@@ -16,10 +16,9 @@ from what has been normalised.
 The changes, of the largest dimension, of the second one, or of both:
 
 - *ablated*: the sink gets the mean of the other tokens;
-- *copied*: another token gets the sink's value, too;
-- *moved*: both.
+- *moved*: another token gets the sink's value, too.
 
-More changes of the kind *moved* say what it is about the value: see `list_changes`.  The other
+More changes of the largest dimension say what it is about the value: see `list_changes`.  The other
 token stands at each of the `POSITIONS`.  All numbers are shares of attention: means over the
 layers from that of the sink on, over heads, and over the queries after the other token, which see
 both tokens under a causal mask, too.
@@ -326,10 +325,10 @@ def list_changes(
     largest, second = cause.dimensions
     by_name = {LARGEST: [largest], SECOND: [second], BOTH: [largest, second]}
     changes: list[tuple[str, str, Change]] = []
-    for (name, dimensions), change in product(by_name.items(), (ABLATED, COPIED, MOVED)):
+    for (name, dimensions), change in product(by_name.items(), (ABLATED, MOVED)):
         edit = partial(move_value, target=target, dimensions=dimensions, change=change)
         changes.append((name, change, edit))
-    for change in (NORM_KEPT, OPPOSITE):
+    for change in (COPIED, NORM_KEPT, OPPOSITE):
         edit = partial(move_value, target=target, dimensions=[largest], change=change)
         changes.append((LARGEST, change, edit))
     all_dimensions = range(len(direction))

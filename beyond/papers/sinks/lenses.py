@@ -55,7 +55,7 @@ class SampleSizes(NamedTuple):
 FEW_HEAD_SIZES = SampleSizes(300, 100, edges=32, causes=24)
 MANY_HEAD_SIZES = SampleSizes(200, 50, edges=32, causes=16)
 # A language model of 30 layers of 9 heads takes 20 times as long for each change.
-VERY_MANY_HEAD_SIZES = SampleSizes(100, 25, edges=24, causes=12)
+VERY_MANY_HEAD_SIZES = SampleSizes(100, 25, edges=24, causes=8)
 QUICK_SIZES = SampleSizes(8, 4, edges=4, causes=2)
 
 

@@ -249,8 +249,15 @@ def fig20_lengths(measures: pd.DataFrame, token: str, *, model: str) -> Figure:
         f"Figure 20 · {token} gets {shortest['first']:.0%} of the attention in "
         f"{shortest['tokens']:,} tokens, and {longest['first']:.0%} in {longest['tokens']:,}"
     )
-    notes = (f"{shortest['texts']} texts, cut to each length", "bands: 95% intervals over texts")
-    figure = canvas(3.2, title, model, *notes)
+    figure = canvas(
+        3.2,
+        title,
+        model,
+        f"{shortest['texts']} texts, cut to each length",
+        "bands: 95% intervals over texts",
+        f"head {shortest['head']} gives the previous token {shortest['previous_head']:.0%}, "
+        f"then {longest['previous_head']:.0%}",
+    )
     panels = panel_grid(figure, 2, 1, sharex=True)
     columns = {"first": "Share (fraction)", "relative_entropy": "Ratio"}
     for axes, (column, label) in zip(panels, columns.items(), strict=True):
