@@ -26,7 +26,7 @@ def test_committed_claims_follow_from_committed_tables(run):
     checked = check_claims(tables, ALL_CLAIMS).set_index("id")
     assert list(checked.index) == list(committed.index)
     for name in ("verdict", "larger_than_in_controls"):
-        assert checked[name].eq(committed[name].fillna("")).all()
+        assert checked[name].eq(committed[name].astype(object).fillna("")).all()
     pd.testing.assert_frame_equal(
         checked[NUMBERS], committed[NUMBERS], rtol=1e-4, atol=1e-6, check_dtype=False
     )
