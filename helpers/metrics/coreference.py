@@ -231,10 +231,12 @@ def coreference_table(heads: Mapping[Candidates, HeadCounts], rules: HeadCounts)
             counts = counts.of_split("dev")
         else:
             continue
-        row = {"system": system, "head": head_label(*best, counts.layer_numbers)}
-        row |= {"candidates": candidates, "type": mention_type}
-        row |= _accuracy(counts, mention_type, best)
-        rows.append(row | {"chance": counts.rival_accuracy(mention_type)[0, best[0], -1]})
+        rows.append({
+            "system": system, "head": head_label(*best, counts.layer_numbers),
+            "candidates": candidates, "type": mention_type,
+            **_accuracy(counts, mention_type, best),
+            "chance": counts.rival_accuracy(mention_type)[0, best[0], -1],
+        })  # fmt: skip
     in_paper = paper_table2().stack().rename("paper_accuracy")
     return pd.DataFrame(rows).join(in_paper, on=["system", "type"])
 
@@ -275,12 +277,8 @@ def coreference_held_out(heads: Mapping[Candidates, HeadCounts]) -> pd.DataFrame
             sums = [dev.leads_of_head(mention_type, (0, *best), index) for mention_type in weights]
             leads, total = np.array(sums).transpose(1, 2, 0)  # each [document, type]
             margin = weighted_ratios(leads, total, list(weights.values()))
-            row = {
-                "candidates": candidates,
-                "head": head_label(*best, counts.layer_numbers),
-                "type": name,
-            }
-            row |= {"against": rule, "n": total.sum(axis=0).max()}
+            row = {"candidates": candidates, "head": head_label(*best, counts.layer_numbers)}
+            row |= {"type": name, "against": rule, "n": total.sum(axis=0).max()}
             rows.append(row | margin.columns("margin", df=True))
     return pd.DataFrame(rows, columns=HELD_OUT_COLUMNS)
 
@@ -379,10 +377,7 @@ RULES = {
     "rule-based": (_same_words, _same_head_word, _agree, _any_mention),
 }
 
-SINGULAR_ENDINGS = ("ss", "us", "is", "ics")
-NOUN_TAGS = ("NOUN", "PROPN")
 ANY_NUMBER = "sp"
-ANY_GENDER = "mfn"
 
 
 def attributes(words: Sequence[str], tags: Sequence[str | None], head: int) -> Attributes:
@@ -413,7 +408,7 @@ def attributes(words: Sequence[str], tags: Sequence[str | None], head: int) -> A
 def _number(words: Sequence[str], tags: Sequence[str | None], head: int) -> str:
     """Derive the number of a mention."""
     position = head + 1
-    while position < len(words) and tags[position] in NOUN_TAGS:
+    while position < len(words) and tags[position] in ("NOUN", "PROPN"):
         position += 1
     # "and" follows the head in "Ann and Bob", but not in "a cup of tea and milk".  The last word
     # cannot join anything.
@@ -424,7 +419,8 @@ def _number(words: Sequence[str], tags: Sequence[str | None], head: int) -> str:
     if tags[head] == "PROPN":  # names of groups: "the Beatles", "the United Nations"
         return ANY_NUMBER if words[0] == "the" and word.endswith("s") else "s"
     if tags[head] == "NOUN":
-        return "p" if word.endswith("s") and not word.endswith(SINGULAR_ENDINGS) else "s"
+        is_singular = not word.endswith("s") or word.endswith(("ss", "us", "is", "ics"))
+        return "s" if is_singular else "p"
     return ANY_NUMBER
 
 
@@ -437,7 +433,7 @@ def _gender(words: Sequence[str], tags: Sequence[str | None], head: int) -> str:
         without_dot = word.rstrip(".")
         if without_dot in nouns_and_names:
             return nouns_and_names[without_dot]["gender"]
-    return "n" if tags[head] == "NOUN" else ANY_GENDER
+    return "n" if tags[head] == "NOUN" else "mfn"
 
 
 @cache

@@ -32,7 +32,6 @@ Side = Literal["left", "right"]
 Rule = tuple[str, Side]
 SIDES: tuple[Side, ...] = get_args(Side)
 DISTANCES = ("1", "2", "3 to 5", "over 5")  # in words, between a word and its syntactic head
-LIMITS_OF_DISTANCES = [0, 1, 2, 5, np.inf]
 FEWEST_WORDS = 20  # of a relation at a distance, in accuracy_by_distance
 PREDICTORS = ("head", "offset", "nearest")
 RULE_COLUMNS = ["nearest_class", "nearest_side"]
@@ -239,7 +238,7 @@ def accuracy_by_distance(words: pd.DataFrame) -> pd.DataFrame:
     single = words[words["relation"] != ALL]
     words = pd.concat([words, single.assign(relation=EVERY_RELATION)], ignore_index=True)
     relations = pd.Categorical(words["relation"], words["relation"].unique())
-    distances = pd.cut(words["distance"], LIMITS_OF_DISTANCES, labels=DISTANCES)
+    distances = pd.cut(words["distance"], [0, 1, 2, 5, np.inf], labels=DISTANCES)
     rows = []
     for (relation, distance), part in words.groupby([relations, distances], observed=True):
         row = {"relation": relation, "distance": distance, "count": len(part)}
