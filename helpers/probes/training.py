@@ -42,7 +42,7 @@ class HeadProbe(nn.Module):
 
     def loss(self, batch: Batch) -> Float[Tensor, ""]:
         """Compute the mean of ``-log p(head | word)`` over words, in nats."""
-        return F.cross_entropy(self(batch).flatten(0, 1), batch.heads.flatten())
+        return F.cross_entropy(self(batch).flatten(0, 1), batch.stacked("heads").flatten())
 
     def score(self, data: ProbeData, sentences: Sentences) -> ProbeCounts:
         """Compute the `attachment` of the heads that the probe predicts for some sentences."""
@@ -164,8 +164,7 @@ class Counts:
 
         The bootstrap gives both probes the same articles.  The noise of training is that of both.
         """
-        pairs = zip(self.by_article, subtrahend.by_article, strict=True)
-        right, total = (np.column_stack(pair) for pair in pairs)
+        right, total = np.stack([self.by_article, subtrahend.by_article], axis=-1)
         over_articles = weighted_ratios(100 * right, total, [1, -1])
         return with_seed_noise(over_articles, self.by_seed, subtrahend.by_seed)
 
