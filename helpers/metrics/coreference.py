@@ -24,7 +24,7 @@ from helpers.data.records import Record
 from helpers.metrics.head_counts import HeadCounts, cached_counts, count_rows, join_rows
 from helpers.metrics.heads import LayerNumbers, head_label, is_right, picked_words
 from helpers.metrics.reference import HERE, paper_table2
-from helpers.metrics.statistics import Real, ratio, weighted_ratios
+from helpers.metrics.statistics import Estimate, Real, ratio, weighted_ratios
 from helpers.progress import progress
 from helpers.store.store import Example, Store
 
@@ -45,10 +45,6 @@ COMBINATIONS = {
     "nominal minus all": {"nominal": 1, "all": -1},
     "paper's mix of types": {"pronoun": 0.48, "proper": 0.32, "nominal": 0.20},
 }
-HELD_OUT_COLUMNS = [
-    "candidates", "head", "type", "against", "n", "margin", "margin_low", "margin_high",
-    "margin_df",
-]  # fmt: skip
 HEAD = "head"
 HELD_OUT = "head of the type (chosen on train, scored on dev)"
 
@@ -261,10 +257,11 @@ def coreference_held_out(heads: Mapping[Candidates, HeadCounts]) -> pd.DataFrame
     Returns
     -------
     DataFrame
-        Columns `HELD_OUT_COLUMNS`; margins in percentage points, with a 95% bootstrap interval over
-        documents.  There is a row for each type of mention, and one for each of `COMBINATIONS`: the
-        margin at nominal mentions minus that at all, and the margin if the types had the shares
-        that they have in the paper.  The table is empty if the corpus has not both splits.
+        Columns ``candidates``, ``head``, ``type``, ``against`` (the rule), ``n`` and ``margin`` in
+        percentage points, with a 95% bootstrap interval over documents.  There is a row for each
+        type of mention, and one for each of `COMBINATIONS`: the margin at nominal mentions minus
+        that at all, and the margin if the types had the shares that they have in the paper.  The
+        table is empty if the corpus has not both splits.
     """
     weights_of_types = {name: {name: 1} for name in TYPES} | COMBINATIONS
     rows = []
@@ -280,7 +277,8 @@ def coreference_held_out(heads: Mapping[Candidates, HeadCounts]) -> pd.DataFrame
             row = {"candidates": candidates, "head": head_label(*best, counts.layer_numbers)}
             row |= {"type": name, "against": rule, "n": total.sum(axis=0).max()}
             rows.append(row | margin.columns("margin", df=True))
-    return pd.DataFrame(rows, columns=HELD_OUT_COLUMNS)
+    names = ["candidates", "head", "type", "against", "n"]
+    return pd.DataFrame(rows, columns=[*names, *Estimate(0).columns("margin", df=True)])
 
 
 class DocumentMention(NamedTuple):

@@ -30,7 +30,6 @@ from helpers.store.store import Example
 
 Side = Literal["left", "right"]
 Rule = tuple[str, Side]
-SIDES: tuple[Side, ...] = get_args(Side)
 DISTANCES = ("1", "2", "3 to 5", "over 5")  # in words, between a word and its syntactic head
 FEWEST_WORDS = 20  # of a relation at a distance, in accuracy_by_distance
 PREDICTORS = ("head", "offset", "nearest")
@@ -90,7 +89,7 @@ def choose_rules(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.Data
         links = read_links(example.record)
         tags = tags_of(example)
         counts = _links_of_rows(example, links, held_out).astype(int)
-        for rule in product(sorted(set(tags) - {None}), SIDES):
+        for rule in product(sorted(set(tags) - {None}), get_args(Side)):
             nearest = nearest_word(tags, *rule)[links.word]
             n_right[rule] += counts @ is_right(nearest, links._replace(query=links.word))
     rules = sorted(n_right)  # of equal rules, the first in the alphabet counts

@@ -31,8 +31,7 @@ from helpers.metrics.heads import (
 from helpers.metrics.reference import BROAD, FIGURE_5
 from helpers.store.store import Example, Store
 
-MIN_WORDS = 8  # of a sentence that is easy to read as two columns
-MAX_WORDS = 14
+MAX_WORDS = 14  # of a sentence that is easy to read as two columns
 MAX_LETTERS = 11  # of its longest word
 RELATIONS = 3  # in Figure 5; coreference has a row, too
 OFFSET = "best fixed offset"  # of a rule
@@ -270,7 +269,7 @@ def _readable_examples(store: Store, checked: Iterable[str]) -> tuple[Iterator[E
 def _excess(words: Sequence[str]) -> int:
     """Count the words that a sentence has too few or too many, and those that are too long."""
     n_long = sum(len(word) > MAX_LETTERS for word in words)
-    return max(MIN_WORDS - len(words), len(words) - MAX_WORDS, 0) + n_long
+    return max(8 - len(words), len(words) - MAX_WORDS, 0) + n_long
 
 
 def _success_and_failure(

@@ -55,7 +55,6 @@ TAGS = (
 RANKS = 4  # the largest that are told apart
 DISTANCES = 3
 UNSEEN = 0.001  # probability of a place that train does not have
-FLOOR = 1e-5  # of attention
 TRAIN_WORDS = 100  # that a relation needs
 DEV_WORDS = 30
 MEAN = "mean of relations"
@@ -207,7 +206,7 @@ def count_with_rule(examples: Iterable[Example], rules: pd.DataFrame) -> HeadCou
         by_both = []
         for direction in DIRECTIONS:
             allowed = by_dependent(visible, direction)[:, None, links.query] & is_other
-            log_weights = np.log(by_dependent(maps, direction)[:, :, links.query] + FLOOR)
+            log_weights = np.log(by_dependent(maps, direction)[:, :, links.query] + 1e-5)
             by_rule.append(is_best_right(np.broadcast_to(log_p, allowed.shape), allowed, links))
             by_both.append(is_best_right(log_p + log_weights, allowed, links))
         return np.array(by_rule), np.array(by_both)

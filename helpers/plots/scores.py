@@ -38,7 +38,6 @@ PREDICTOR_STYLES = {  # by column of accuracy_by_distance.csv
     "nearest": Style("nearest word\nof one class", style.SERIES_COLORS[1], "^"),
     "offset": Style("fixed offset", style.MUTED, "s"),
 }
-RULES = ("nearest mention", "rule-based")
 
 
 @theme()
@@ -60,7 +59,7 @@ def coreference_scores(table: pd.DataFrame, *, model: str) -> Figure:
     """
     table = table.rename(columns=lambda name: name.replace("accuracy", "value"))
     is_head = (table["system"] == HELD_OUT) & (table["candidates"] == "mentions")
-    drawn = table[is_head | table["system"].isin(RULES)].iloc[::-1]
+    drawn = table[is_head | table["system"].isin(["nearest mention", "rule-based"])].iloc[::-1]
     drawn = drawn.assign(
         name=drawn["system"].replace(HELD_OUT, "best head"),
         label=drawn["value"].map("{:.0f}  ".format) + drawn["head"].fillna(""),

@@ -39,7 +39,6 @@ SpecialTokens = Mapping[str, str | None]  # a model's tokens for [CLS] ("cls") a
 
 WIDTH = 3.3  # inches, of a column of a paper
 SCREEN_DPI = 150  # of a figure in a notebook
-TITLE_LETTERS = 44  # in a line
 TITLE_LINE = 0.145  # inches
 NO_GLYPH = "?"  # stands for a character that no installed font can draw
 TITLE = "title"  # labels the title of a figure
@@ -152,7 +151,7 @@ def canvas(height: float, title: str, *notes: str) -> Figure:
     *notes : str
         The model, and what marks mean; dots separate them, and empty ones are left out.
     """
-    heading = fill(title, TITLE_LETTERS)
+    heading = fill(title, 44)
     note = fill(" · ".join(filter(None, notes)), 60)
     above = TITLE_LINE * (heading.count("\n") + 1) + 0.08
     below = 0.115 * (note.count("\n") + 1) + 0.06

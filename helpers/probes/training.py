@@ -21,7 +21,6 @@ from helpers.progress import one_thread, progress
 UAS = "UAS"
 UNDIRECTED = "UAS, undirected"  # comparable with UUAS
 CONTROL_TASK = "control task"
-SELECTIVITY = "selectivity"
 # Chosen with the rates of the probes on a held-out tenth of MiniLM's train, and the same for all
 # models and treebanks.
 EPOCHS = 5
@@ -195,7 +194,7 @@ def with_selectivity(result: ProbeCounts, control_task: Counts) -> ProbeCounts:
     """
     attached = result[UAS_WITHOUT_PUNCTUATION]
     selectivity = replace(attached, right=attached.right - control_task.right)
-    return {**result, CONTROL_TASK: control_task, SELECTIVITY: selectivity}
+    return {**result, CONTROL_TASK: control_task, "selectivity": selectivity}
 
 
 def attachment(parses: Sequence[Parse], heads: Sequence[Int[np.ndarray, " _word"]]) -> ProbeCounts:

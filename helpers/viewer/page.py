@@ -57,6 +57,7 @@ ALL_RELATIONS = "(all)"
 MAX_HITS = 50  # of a search
 AROUND = 12  # words on each side of a hit, as in viewer.js
 HIT_COLUMNS = ["example", "asked", "before", "word", "after", "relation", "picked", "gold", "right"]
+NO_ANSWER = ("", "", "", None)  # in the last four columns
 MAX_THUMBNAIL_CELLS = 32  # on a side; a small map is about 40 pixels wide
 THUMBNAIL_EXPONENT = 0.7  # keeps small weights visible
 COLORS = {**TOKEN_COLORS, "ink": INK, "muted": MUTED, "right": RIGHT, "wrong": WRONG}
@@ -352,20 +353,7 @@ def word_hits(store: Store, word: str) -> Iterator[tuple[Any, ...]]:
         words = shown_tokens(record)
         for position, form in enumerate(words):
             if form.lstrip(WORD_MARKS).lower() == word.lower():
-                before, after = words_around(words, position)
-                asked_position = position + record.get("offset", 0)
-                yield (index, asked_position, before, form, after, "", "", "", None)
-
-
-def words_around(words: Sequence[str], position: int) -> tuple[str, str]:
-    """Return the words before and after a position, at most 12 each."""
-    before = " ".join(words[max(0, position - AROUND) : position])
-    after = " ".join(words[position + 1 : position + 1 + AROUND])
-    if position > AROUND:
-        before = f"… {before}"
-    if position + 1 + AROUND < len(words):
-        after = f"{after} …"
-    return before, after
+                yield hit_row(index, words, position, record.get("offset", 0))
 
 
 def relation_hits(
@@ -387,19 +375,22 @@ def relation_hits(
         visible = example.visible_keys[head[0], positions, positions]
         picked, right = answer_links(links, weights, direction, visible)
         for row in np.flatnonzero(is_asked):
-            asked = int(links.word[row])
-            before, after = words_around(words, asked)
-            yield (
-                index,
-                asked + example.offset,
-                before,
-                words[asked],
-                after,
-                relation,
-                words[picked[row]],
-                " / ".join(words[gold_word] for gold_word in np.flatnonzero(links.gold[row])),
-                bool(right[row]),
-            )
+            gold = " / ".join(np.array(words)[links.gold[row]])
+            answer = (relation, words[picked[row]], gold, bool(right[row]))
+            yield hit_row(index, words, int(links.word[row]), example.offset, answer)
+
+
+def hit_row(
+    index: int, words: Sequence[str], position: int, offset: int, answer: Sequence[Any] = NO_ANSWER
+) -> tuple[Any, ...]:
+    """Make a row of a search, with at most 12 words before and after the one at a position."""
+    before = " ".join(words[max(0, position - AROUND) : position])
+    after = " ".join(words[position + 1 : position + 1 + AROUND])
+    if position > AROUND:
+        before = f"… {before}"
+    if position + 1 + AROUND < len(words):
+        after = f"{after} …"
+    return (index, position + offset, before, words[position], after, *answer)
 
 
 def show_bidi_controls(text: str) -> str:
