@@ -209,10 +209,8 @@ def add_nearest(rules: pd.DataFrame, words: pd.DataFrame) -> pd.DataFrame:
 
 def _percentage(words: pd.DataFrame, column: str) -> Estimate:
     """Estimate the mean of a column in percent; words without a value are left out."""
-    words = words.dropna(subset=column)
-    owners, articles = pd.factorize(words["article"], sort=True)
-    sums = np.bincount(owners, words[column], minlength=len(articles))
-    return ratio(100 * sums, np.bincount(owners, minlength=len(articles)))
+    sums = words.dropna(subset=column).groupby("article")[column].agg(["sum", "count"])
+    return ratio(100 * sums["sum"].to_numpy(), sums["count"].to_numpy())
 
 
 def accuracy_by_distance(words: pd.DataFrame) -> pd.DataFrame:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
@@ -340,20 +339,18 @@ def fig6_clusters(
     shares = {"cmap": style.SEQUENTIAL, "norm": Normalize(0, 1), **marker}
     broad.scatter(*points.T, c=averages["entropy"] / averages["uniform"], **shares)
     broad.set_title("entropy / uniform")
-    special.scatter(*points.T, c=averages[top], **shares)
+    by_share = special.scatter(*points.T, c=averages[top], **shares)
     special.set_title(f"attention to {styles[top].label}")
     syntax.scatter(*points.T, c="white", **marker)
     syntax.scatter(*points[is_linguistic].T, c=style.INK, **marker)  # on top
     syntax.set_title("syntax or coreference")
-    norm = Normalize(1, positions["layer"].max())
-    by_layer.scatter(*points.T, c=positions["layer"], cmap=style.LAYER_COLORS, norm=norm, **marker)
+    layers = positions["layer"]
+    colors = {"cmap": style.LAYER_COLORS, "norm": Normalize(1, layers.max())}
+    layer_points = by_layer.scatter(*points.T, c=layers, **colors, **marker)
     by_layer.set_title("layer")
-    scale = ScalarMappable(Normalize(0, 1), style.SEQUENTIAL)
-    figure.colorbar(scale, ax=panels[:2], label="Share (fraction)")
-    layers = ScalarMappable(norm, style.LAYER_COLORS)
-    figure.colorbar(
-        layers, ax=panels[2:], label="Layer", ticks=style.counting_ticks(int(norm.vmax or 1), 6)
-    )
+    figure.colorbar(by_share, ax=panels[:2], label="Share (fraction)")
+    ticks = style.counting_ticks(layers.max(), 6)
+    figure.colorbar(layer_points, ax=panels[2:], label="Layer", ticks=ticks)
     for axes in panels:
         axes.set_aspect("equal", adjustable="datalim")  # because distances are read off
         axes.margins(0.15)

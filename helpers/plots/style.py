@@ -22,7 +22,6 @@ from jaxtyping import Float
 from matplotlib import font_manager, rc_params_from_file
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -367,10 +366,8 @@ def heat_maps(
         axes.tick_params(labelbottom=True)  # also where the last row ends before this column
         axes.set_xlabel("Head")
     figure.supylabel("Layer")
-    scale = ScalarMappable(norm, cmap)
-    figure.colorbar(
-        scale, ax=panels, label=unit, format="{x:g}", location="top", aspect=40, pad=0.015
-    )
+    scale = {"location": "top", "aspect": 40, "pad": 0.015, "format": "{x:g}"}
+    figure.colorbar(panels[0].images[0], ax=panels, label=unit, **scale)
     return figure
 
 
