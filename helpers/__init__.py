@@ -27,7 +27,7 @@ _MODULES = {
     "load_model": "helpers.model.loading",
     "open_maps": "helpers.store.maps",
     "open_store": "helpers.store.store",
-    "read": "helpers.viewer.own_text",
+    "read": "helpers.viewer.view",
     "remove_heads": "helpers.model.removal",
     "view": "helpers.viewer.view",
 }

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from html.parser import HTMLParser
 from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -129,7 +130,7 @@ def write_api() -> None:
     """Write a page for each subpackage that `helpers` exports, with its functions."""
     for name, summary in API.items():
         lines = [f"# helpers.{name}", "", summary, ""]
-        for module in import_module(f"helpers.{name}").__all__:
+        for _, module, _ in iter_modules(import_module(f"helpers.{name}").__path__):
             lines += [f"## {module}", "", "```{eval-rst}"]
             lines += [f".. automodule:: helpers.{name}.{module}", "   :members:"]
             lines += [

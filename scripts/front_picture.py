@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from helpers.metrics.heads import parse_head
 from helpers.metrics.models import rows_of_model
 from helpers.store.store import Example
-from helpers.viewer.own_text import read
+from helpers.viewer.view import read
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLES = ROOT / "figures" / "minilm" / "tables"

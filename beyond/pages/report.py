@@ -24,9 +24,8 @@ from helpers.data.records import Record
 from helpers.errors import InputError
 from helpers.metrics.atlas import MIXED
 from helpers.study import Study
-from helpers.viewer.own_text import read
 from helpers.viewer.page import document, show_bidi_controls
-from helpers.viewer.view import Viewer, view
+from helpers.viewer.view import Viewer, read, view
 
 FIRST_PICTURES = ("fig2_token_types", "nearest_words", "probes")
 MAX_ROWS = 200  # of a table in the page; the file has all

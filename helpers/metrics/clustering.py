@@ -34,11 +34,11 @@ SMOOTHING = 1e-3  # p = 0.999 A + 0.001 / n: no weight is zero, so every logarit
 SEGMENTS = 300
 WORD_DISTANCE_STRIDE = 8
 # Figure 6 colours attention heads by these thresholds, which are those of the released analysis.
-POSITION_SHARE = 0.5  # of a head's attention, to one relative position
-TOKEN_SHARE = 0.6  # of a head's attention, to one type of token
-THRESHOLDS: dict[str, float] = dict.fromkeys(("previous", "current", "next"), POSITION_SHARE)
 # "first" is the first token, if it is neither [CLS] nor [SEP].
-THRESHOLDS |= dict.fromkeys(("cls", "sep", "first", "punctuation"), TOKEN_SHARE)
+THRESHOLDS = {  # shares of a head's attention
+    **dict.fromkeys(("previous", "current", "next"), 0.5),
+    **dict.fromkeys(("cls", "sep", "first", "punctuation"), 0.6),
+}
 
 BEHAVIOURS = (*THRESHOLDS, "broad", "other")
 
@@ -148,10 +148,7 @@ def distances(store: Store) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def distance_table(
-    distances: Float[np.ndarray, "heads heads"],
-    layers: int,
-    heads: int,
-    numbers: LayerNumbers = (),
+    distances: Float[np.ndarray, "heads heads"], layers: int, heads: int, numbers: LayerNumbers = ()
 ) -> pd.DataFrame:
     """Label the distances between attention heads.
 

@@ -24,7 +24,7 @@ from helpers.data.records import Record
 from helpers.metrics.head_counts import HeadCounts, cached_counts, count_rows, join_rows
 from helpers.metrics.heads import LayerNumbers, head_label, is_right, picked_words
 from helpers.metrics.reference import HERE, paper_table2
-from helpers.metrics.statistics import Real, ratio, weighted_ratios
+from helpers.metrics.statistics import Estimate, Real, ratio, weighted_ratios
 from helpers.progress import progress
 from helpers.store.store import Example, Store
 
@@ -45,10 +45,6 @@ COMBINATIONS = {
     "nominal minus all": {"nominal": 1, "all": -1},
     "paper's mix of types": {"pronoun": 0.48, "proper": 0.32, "nominal": 0.20},
 }
-HELD_OUT_COLUMNS = [
-    "candidates", "head", "type", "against", "n", "margin", "margin_low", "margin_high",
-    "margin_df",
-]  # fmt: skip
 HEAD = "head"
 HELD_OUT = "head of the type (chosen on train, scored on dev)"
 
@@ -231,10 +227,12 @@ def coreference_table(heads: Mapping[Candidates, HeadCounts], rules: HeadCounts)
             counts = counts.of_split("dev")
         else:
             continue
-        row = {"system": system, "head": head_label(*best, counts.layer_numbers)}
-        row |= {"candidates": candidates, "type": mention_type}
-        row |= _accuracy(counts, mention_type, best)
-        rows.append(row | {"chance": counts.rival_accuracy(mention_type)[0, best[0], -1]})
+        rows.append({
+            "system": system, "head": head_label(*best, counts.layer_numbers),
+            "candidates": candidates, "type": mention_type,
+            **_accuracy(counts, mention_type, best),
+            "chance": counts.rival_accuracy(mention_type)[0, best[0], -1],
+        })  # fmt: skip
     in_paper = paper_table2().stack().rename("paper_accuracy")
     return pd.DataFrame(rows).join(in_paper, on=["system", "type"])
 
@@ -259,10 +257,11 @@ def coreference_held_out(heads: Mapping[Candidates, HeadCounts]) -> pd.DataFrame
     Returns
     -------
     DataFrame
-        Columns `HELD_OUT_COLUMNS`; margins in percentage points, with a 95% bootstrap interval over
-        documents.  There is a row for each type of mention, and one for each of `COMBINATIONS`: the
-        margin at nominal mentions minus that at all, and the margin if the types had the shares
-        that they have in the paper.  The table is empty if the corpus has not both splits.
+        Columns ``candidates``, ``head``, ``type``, ``against`` (the rule), ``n`` and ``margin`` in
+        percentage points, with a 95% bootstrap interval over documents.  There is a row for each
+        type of mention, and one for each of `COMBINATIONS`: the margin at nominal mentions minus
+        that at all, and the margin if the types had the shares that they have in the paper.  The
+        table is empty if the corpus has not both splits.
     """
     weights_of_types = {name: {name: 1} for name in TYPES} | COMBINATIONS
     rows = []
@@ -275,14 +274,11 @@ def coreference_held_out(heads: Mapping[Candidates, HeadCounts]) -> pd.DataFrame
             sums = [dev.leads_of_head(mention_type, (0, *best), index) for mention_type in weights]
             leads, total = np.array(sums).transpose(1, 2, 0)  # each [document, type]
             margin = weighted_ratios(leads, total, list(weights.values()))
-            row = {
-                "candidates": candidates,
-                "head": head_label(*best, counts.layer_numbers),
-                "type": name,
-            }
-            row |= {"against": rule, "n": total.sum(axis=0).max()}
+            row = {"candidates": candidates, "head": head_label(*best, counts.layer_numbers)}
+            row |= {"type": name, "against": rule, "n": total.sum(axis=0).max()}
             rows.append(row | margin.columns("margin", df=True))
-    return pd.DataFrame(rows, columns=HELD_OUT_COLUMNS)
+    names = ["candidates", "head", "type", "against", "n"]
+    return pd.DataFrame(rows, columns=[*names, *Estimate(0).columns("margin", df=True)])
 
 
 class DocumentMention(NamedTuple):
@@ -379,10 +375,7 @@ RULES = {
     "rule-based": (_same_words, _same_head_word, _agree, _any_mention),
 }
 
-SINGULAR_ENDINGS = ("ss", "us", "is", "ics")
-NOUN_TAGS = ("NOUN", "PROPN")
 ANY_NUMBER = "sp"
-ANY_GENDER = "mfn"
 
 
 def attributes(words: Sequence[str], tags: Sequence[str | None], head: int) -> Attributes:
@@ -413,7 +406,7 @@ def attributes(words: Sequence[str], tags: Sequence[str | None], head: int) -> A
 def _number(words: Sequence[str], tags: Sequence[str | None], head: int) -> str:
     """Derive the number of a mention."""
     position = head + 1
-    while position < len(words) and tags[position] in NOUN_TAGS:
+    while position < len(words) and tags[position] in ("NOUN", "PROPN"):
         position += 1
     # "and" follows the head in "Ann and Bob", but not in "a cup of tea and milk".  The last word
     # cannot join anything.
@@ -424,7 +417,8 @@ def _number(words: Sequence[str], tags: Sequence[str | None], head: int) -> str:
     if tags[head] == "PROPN":  # names of groups: "the Beatles", "the United Nations"
         return ANY_NUMBER if words[0] == "the" and word.endswith("s") else "s"
     if tags[head] == "NOUN":
-        return "p" if word.endswith("s") and not word.endswith(SINGULAR_ENDINGS) else "s"
+        is_singular = not word.endswith("s") or word.endswith(("ss", "us", "is", "ics"))
+        return "s" if is_singular else "p"
     return ANY_NUMBER
 
 
@@ -437,7 +431,7 @@ def _gender(words: Sequence[str], tags: Sequence[str | None], head: int) -> str:
         without_dot = word.rstrip(".")
         if without_dot in nouns_and_names:
             return nouns_and_names[without_dot]["gender"]
-    return "n" if tags[head] == "NOUN" else ANY_GENDER
+    return "n" if tags[head] == "NOUN" else "mfn"
 
 
 @cache

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,8 +51,6 @@ HELD_OUT_COLUMNS = [
     "dev_accuracy_high", "dev_accuracy_df", "train_count", "dev_count", "baseline",
     "baseline_offset", "margin", "margin_low", "margin_high", "margin_df", "p_holm",
 ]  # fmt: skip
-SLIGHT_MARGIN = 5  # percentage points
-LITTLE = 5  # percentage points
 FUNCTION_MARGIN = 10  # percentage points, of a head that has a function
 WITH_FUNCTION = "heads with a function"  # the last row of no_op.csv
 FEWEST_OF_TAG = 20  # words of dev
@@ -184,8 +181,8 @@ def relation_summary(counts: HeadCounts, held_out: pd.DataFrame) -> pd.DataFrame
         - "mean margin" and "mean margin over the paper's relations": the mean margin over the
           offset in percentage points, over all relations and over those of the paper's Table 1;
         - "largest margin of the paper's relations", with bounds that allow for the choice;
-        - "share with a slight margin": the share of all relations with a margin of at most
-          `SLIGHT_MARGIN` in either direction;
+        - "share with a slight margin": the share of all relations with a margin of at most five
+          percentage points in either direction;
         - "share whose dependents attend to heads", among the paper's relations except pobj.  A mask
           that hides later words decides this, so there is no such row.
     """
@@ -202,7 +199,7 @@ def relation_summary(counts: HeadCounts, held_out: pd.DataFrame) -> pd.DataFrame
     margins = divide(leads.sum(axis=0), words.sum(axis=0))
     replicates = resampled_ratios(leads, words, DRAWS)
     n_articles = effective_clusters_of_ratios(words, np.ones(len(margins)))
-    is_slight = np.abs(np.vstack([margins, replicates])) <= SLIGHT_MARGIN
+    is_slight = np.abs(np.vstack([margins, replicates])) <= 5
     rows = {
         "mean margin": weighted_ratios(leads, words).columns("value", df=True),
         "share with a slight margin": _share(is_slight, n_articles, threshold=0.25),
@@ -281,18 +278,16 @@ def special_token_summary(counts: HeadCounts, with_special: HeadCounts) -> pd.Da
     DataFrame
         A row of `relation_summary`, "share of heads that special tokens change little": the share
         of all heads whose accuracy over all words, in their better direction, falls by at most
-        `LITTLE` percentage points.  It is exact, because these are all heads of the model.  There
+        five percentage points.  It is exact, because these are all heads of the model.  There
         is no row if no accuracy changes, because the sentences have no special tokens.
     """
     accuracy = counts.accuracy(ALL)
     better = accuracy.argmax(axis=0)[None]  # [1, layer, head]
     change = np.take_along_axis(with_special.accuracy(ALL) - accuracy, better, axis=0)
-    share = (change >= -LITTLE).mean()
-    row = {
-        "quantity": "share of heads that special tokens change little",
-        **Estimate(share, share, share).columns("value"),
-    }
-    return pd.DataFrame([row] if change.any() else [], columns=list(row))
+    share = (change >= -5).mean()
+    quantity = {"quantity": "share of heads that special tokens change little"}
+    table = pd.DataFrame([quantity | Estimate(share, share, share).columns("value")])
+    return table if change.any() else table.head(0)
 
 
 def beside_paper(table: pd.DataFrame) -> pd.DataFrame:
@@ -309,11 +304,10 @@ def beside_paper(table: pd.DataFrame) -> pd.DataFrame:
         These rows.  ``fit`` is how well the corpus's relation corresponds to the paper's ("exact",
         "close", "rough").
     """
-    schemes = relation_table()
-    scheme_rows = schemes[schemes["scheme"] == scheme_of(table["relation"])]
-    fits = dict(zip(scheme_rows["relation"], scheme_rows["fit"], strict=True))
+    fits = relation_table().set_index(["scheme", "relation"])["fit"]
     rows = table.dropna(subset="paper_accuracy")
-    return rows.assign(fit=[fits.get(relation, "exact") for relation in rows["relation"]])
+    fits_of_scheme = fits.get(scheme_of(table["relation"]), pd.Series(dtype=object))
+    return rows.assign(fit=rows["relation"].map(fits_of_scheme).fillna("exact"))
 
 
 def relation_tables(store: Store, counts: HeadCounts, *, minimum: int) -> dict[str, pd.DataFrame]:
@@ -341,31 +335,23 @@ def relation_tables(store: Store, counts: HeadCounts, *, minimum: int) -> dict[s
     InputError
         If the treebank has no train or no dev split.
     """
-    return cached(
-        "relation-tables",
-        partial(_relation_tables, store, counts, minimum),
-        inputs={"store": store.key, "minimum": minimum},
-        code=CODE,
-    )
 
+    def compute() -> dict[str, pd.DataFrame]:
+        chosen = held_out_heads(counts, minimum=minimum)
+        rules = nearest_words.choose_rules(store, chosen)
+        words = nearest_words.judge_words(store, rules)
+        held_out = nearest_words.add_nearest(rules, words)
+        summaries = [relation_summary(counts, held_out), nearest_words.nearest_summary(words)]
+        by_distance = nearest_words.accuracy_by_distance(words)
+        return {
+            "dependency_heads_held_out": held_out,
+            "relation_summary": pd.concat(summaries, ignore_index=True),
+            "accuracy_by_distance": by_distance[by_distance["count"] >= nearest_words.FEWEST_WORDS],
+            "no_op": no_op_table(store, held_out),
+        }
 
-def _relation_tables(store: Store, counts: HeadCounts, minimum: int) -> dict[str, pd.DataFrame]:
-    """Compute the tables; see `relation_tables`."""
-    chosen = held_out_heads(counts, minimum=minimum)
-    rules = nearest_words.choose_rules(store, chosen)
-    words = nearest_words.judge_words(store, rules)
-    held_out = nearest_words.add_nearest(rules, words)
-    summaries = [
-        relation_summary(counts, held_out),
-        nearest_words.nearest_summary(words),
-    ]
-    by_distance = nearest_words.accuracy_by_distance(words)
-    return {
-        "dependency_heads_held_out": held_out,
-        "relation_summary": pd.concat(summaries, ignore_index=True),
-        "accuracy_by_distance": by_distance[by_distance["count"] >= nearest_words.FEWEST_WORDS],
-        "no_op": no_op_table(store, held_out),
-    }
+    inputs = {"store": store.key, "minimum": minimum}
+    return cached("relation-tables", compute, inputs=inputs, code=CODE)
 
 
 def no_op_table(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataFrame:
@@ -400,7 +386,7 @@ def no_op_table(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataF
           distributed over them; empty if no part of speech has.
 
         The last row, `WITH_FUNCTION`, has the means over the relations whose head has a function:
-        its margin over the offset is above `dependency_FUNCTION_MARGIN` percentage points,
+        its margin over the offset is above `FUNCTION_MARGIN` percentage points,
         and ``p_holm`` below 0.05.  There is no such row without such a relation.  Shares have 95%
         bootstrap intervals over articles.  There is no row if the model has no special tokens.
     """
@@ -414,9 +400,9 @@ def no_op_table(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataF
     sums = np.array(list(by_article.values()))  # [article, part, row, tag]
     if labels.empty or not sums[:, [0, 2]].any():  # no special tokens
         return labels.head(0)
-    rows = []
-    for number, row in enumerate(labels.to_dict("records")):
-        rows.append(row | _shares(sums[:, :, [number]]))
+    rows = labels.to_dict("records")
+    for number, row in enumerate(rows):
+        row.update(_shares(sums[:, :, [number]]))
     has_function = (held_out["margin"] > FUNCTION_MARGIN) & (held_out["p_holm"] < 0.05)
     if has_function.any():
         rows.append({"relation": WITH_FUNCTION, **_shares(sums[:, :, has_function])})

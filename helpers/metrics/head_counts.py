@@ -92,7 +92,9 @@ class HeadCounts:
         }
         return replace(self, **by_row)
 
-    def by_article(self, values: Num[np.ndarray, "row ..."], relation: str) -> Clusters:
+    def by_article(
+        self, values: Num[np.ndarray, "row ..."], relation: str, split: str = ""
+    ) -> Clusters:
         """Sum values over the rows of a relation, for each article.
 
         Parameters
@@ -101,6 +103,8 @@ class HeadCounts:
             A value for each row of the counts.
         relation : str
             One of ``names``.
+        split : str
+            The split that counts; by default all do.
 
         Returns
         -------
@@ -108,6 +112,8 @@ class HeadCounts:
             Articles without a word of the relation have zeros.
         """
         rows = self.relation == self.names.index(relation)
+        if split:
+            rows &= self.split == split
         return cluster_sums(values[rows], self.article[rows], np.unique(self.article))
 
     def size(self, relation: str) -> int:

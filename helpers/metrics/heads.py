@@ -118,10 +118,7 @@ def head_indices(table: pd.DataFrame, numbers: LayerNumbers = ()) -> Int[np.ndar
 
 
 def head_rows(
-    layers: int,
-    heads: int,
-    numbers: LayerNumbers = (),
-    **columns: Shaped[np.ndarray, "layer head"],
+    layers: int, heads: int, numbers: LayerNumbers = (), **columns: Shaped[np.ndarray, "layer head"]
 ) -> pd.DataFrame:
     """Make a table with a row for each head, in the order of `head_labels`.
 

@@ -29,10 +29,6 @@ from helpers.metrics.surface import Sums
 
 Numbers: TypeAlias = float | pd.Series  # one that is exact, or one for each draw
 Layers: TypeAlias = pd.Series | pd.DataFrame  # a number for each layer, or layer and draw
-SpecialToken = Literal["sep", "cls", "first"]
-
-MIDDLE_DEPTHS = (0.45, 0.85)
-LEAST_SEEN_OF_CLS = 0.95  # lengths of texts vary a little around their mean
 
 
 @dataclass(frozen=True)
@@ -95,8 +91,12 @@ def layer_summary(sums_by_model: Mapping[str, Sums]) -> pd.DataFrame:
         numbers = entropies(draws)
         if model != "entropy-matched":
             numbers |= shares(draws)
-        if model == TRAINED:
-            numbers |= thresholds(sums)
+        if model == TRAINED:  # the thresholds that depend on the text
+            uniform = sums.mean("uniform")
+            numbers |= {
+                "uniform share of two tokens": float(2 / np.exp(uniform.mean())),
+                "entropy of a broad head, last layer": float(BROAD * uniform[-1].mean()),
+            }
         for quantity, number in numbers.items():
             if np.isnan(np.ravel(number)[0]):
                 continue
@@ -115,15 +115,6 @@ def columns(numbers: Numbers, name: str, n_articles: float) -> dict[str, Real]:
     if isinstance(numbers, float | int):
         return Estimate(numbers, numbers, numbers).columns(name)
     return bootstrap_estimate(numbers[0], numbers[1:], n_articles).columns(name, df=True)
-
-
-def thresholds(sums: Sums) -> dict[str, Numbers]:
-    """Compute the thresholds that depend on the text."""
-    uniform = sums.mean("uniform")
-    return {
-        "uniform share of two tokens": float(2 / np.exp(uniform.mean())),
-        "entropy of a broad head, last layer": float(BROAD * uniform[-1].mean()),
-    }
 
 
 def shares(draws: Draws) -> dict[str, Numbers]:
@@ -174,7 +165,7 @@ def entropies(draws: Draws) -> dict[str, Numbers]:
     # The uniform share of [CLS] times the number of tokens that a query sees.  If layers have a
     # window, [CLS] sees less than others do, and they are not compared.
     seen_of_cls = draws.of_layers("uniform_cls")[0] * np.exp(uniform[0])
-    if not (seen_of_cls < LEAST_SEEN_OF_CLS).any():
+    if not (seen_of_cls < 0.95).any():  # lengths of texts vary a little around their mean
         minus_all = from_cls - entropy
         numbers |= {
             "entropy from [CLS] minus that of all tokens, last layer": minus_all.iloc[-1],
@@ -196,7 +187,7 @@ def entropies(draws: Draws) -> dict[str, Numbers]:
     }
 
 
-def dominant_special_token(averages: pd.DataFrame) -> SpecialToken:
+def dominant_special_token(averages: pd.DataFrame) -> Literal["sep", "cls", "first"]:
     """Choose the special token from the averages by layer, see the top of this module."""
     shares = pd.Series(mean_of_middle_layers(averages[["sep", "cls"]]))
     return "first" if shares.isna().all() else shares.idxmax()
@@ -205,8 +196,7 @@ def dominant_special_token(averages: pd.DataFrame) -> SpecialToken:
 def mean_of_middle_layers(values: Layers) -> Numbers:
     """Average over layers 6 to 10 of 12, by relative depth."""
     depth = values.index / values.index.max()
-    shallowest, deepest = MIDDLE_DEPTHS
-    return values[(depth >= shallowest) & (depth <= deepest)].mean()
+    return values[(depth >= 0.45) & (depth <= 0.85)].mean()
 
 
 def first_third(values: Layers) -> int:

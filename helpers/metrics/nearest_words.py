@@ -30,9 +30,7 @@ from helpers.store.store import Example
 
 Side = Literal["left", "right"]
 Rule = tuple[str, Side]
-SIDES: tuple[Side, ...] = get_args(Side)
 DISTANCES = ("1", "2", "3 to 5", "over 5")  # in words, between a word and its syntactic head
-LIMITS_OF_DISTANCES = [0, 1, 2, 5, np.inf]
 FEWEST_WORDS = 20  # of a relation at a distance, in accuracy_by_distance
 PREDICTORS = ("head", "offset", "nearest")
 RULE_COLUMNS = ["nearest_class", "nearest_side"]
@@ -91,7 +89,7 @@ def choose_rules(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.Data
         links = read_links(example.record)
         tags = tags_of(example)
         counts = _links_of_rows(example, links, held_out).astype(int)
-        for rule in product(sorted(set(tags) - {None}), SIDES):
+        for rule in product(sorted(set(tags) - {None}), get_args(Side)):
             nearest = nearest_word(tags, *rule)[links.word]
             n_right[rule] += counts @ is_right(nearest, links._replace(query=links.word))
     rules = sorted(n_right)  # of equal rules, the first in the alphabet counts
@@ -211,10 +209,8 @@ def add_nearest(rules: pd.DataFrame, words: pd.DataFrame) -> pd.DataFrame:
 
 def _percentage(words: pd.DataFrame, column: str) -> Estimate:
     """Estimate the mean of a column in percent; words without a value are left out."""
-    words = words.dropna(subset=column)
-    owners, articles = pd.factorize(words["article"], sort=True)
-    sums = np.bincount(owners, words[column], minlength=len(articles))
-    return ratio(100 * sums, np.bincount(owners, minlength=len(articles)))
+    sums = words.dropna(subset=column).groupby("article")[column].agg(["sum", "count"])
+    return ratio(100 * sums["sum"].to_numpy(), sums["count"].to_numpy())
 
 
 def accuracy_by_distance(words: pd.DataFrame) -> pd.DataFrame:
@@ -239,7 +235,7 @@ def accuracy_by_distance(words: pd.DataFrame) -> pd.DataFrame:
     single = words[words["relation"] != ALL]
     words = pd.concat([words, single.assign(relation=EVERY_RELATION)], ignore_index=True)
     relations = pd.Categorical(words["relation"], words["relation"].unique())
-    distances = pd.cut(words["distance"], LIMITS_OF_DISTANCES, labels=DISTANCES)
+    distances = pd.cut(words["distance"], [0, 1, 2, 5, np.inf], labels=DISTANCES)
     rows = []
     for (relation, distance), part in words.groupby([relations, distances], observed=True):
         row = {"relation": relation, "distance": distance, "count": len(part)}

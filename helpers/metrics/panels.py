@@ -18,23 +18,20 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from helpers.data.links import COREFERENCE, Links, read_links
+from helpers.data.links import COREFERENCE, read_links
 from helpers.metrics.clustering import THRESHOLDS
 from helpers.metrics.heads import (
     DIRECTIONS,
     Direction,
-    by_head,
     layer_number,
     parse_head,
     picked_words,
     sees_answer,
 )
 from helpers.metrics.reference import BROAD, FIGURE_5
-from helpers.metrics.statistics import Whole
 from helpers.store.store import Example, Store
 
-MIN_WORDS = 8  # of a sentence that is easy to read as two columns
-MAX_WORDS = 14
+MAX_WORDS = 14  # of a sentence that is easy to read as two columns
 MAX_LETTERS = 11  # of its longest word
 RELATIONS = 3  # in Figure 5; coreference has a row, too
 OFFSET = "best fixed offset"  # of a rule
@@ -130,37 +127,28 @@ def pattern_panels(store: Store, heads: pd.DataFrame) -> list[Panel]:
         names["first"] = "the first token"
     names |= {role: token for role, token in store.special_tokens.items() if token}
     names["punctuation"] = "periods and commas"
-    entropy = by_head(heads, "entropy")
-    uniform = by_head(heads, "uniform")
-    drawn = []  # column, head, and what it does
-    broadest = _largest(entropy / uniform)
-    if entropy[broadest] >= BROAD * uniform[broadest]:
-        amount = f"{entropy[broadest]:.1f} of {uniform[broadest]:.1f} nats"
+    drawn = []  # column, row of the head, and what it does
+    broadest = heads.loc[(heads["entropy"] / heads["uniform"]).idxmax()]
+    if broadest["entropy"] >= BROAD * broadest["uniform"]:
+        amount = f"{broadest['entropy']:.1f} of {broadest['uniform']:.1f} nats"
         drawn.append(("entropy", broadest, f"broad, {amount}"))
     for column, name in names.items():
-        shares = np.nan_to_num(by_head(heads, column))
-        largest = _largest(shares)
-        if shares[largest] >= THRESHOLDS[column]:
-            drawn.append((column, largest, f"{shares[largest]:.0%} to {name}"))
+        largest = heads.loc[heads[column].fillna(0).idxmax()]
+        if largest[column] >= THRESHOLDS[column]:
+            drawn.append((column, largest, f"{largest[column]:.0%} to {name}"))
     examples, _ = _readable_examples(store, chain.from_iterable(checked_sentences().values()))
     example = next(examples)
     panels = []
-    for column, (layer, head), behaviour in drawn:
+    for column, row, behaviour in drawn:
         word_types = example.roles.kinds()
         if column == "first":
             word_types[0] = column
-        number = layer_number(layer, store.layer_numbers)
-        location = MapLocation(example.index, number, head + 1)
-        title = f"Head {number}-{head + 1}: {behaviour}"
-        weights = example.attention[layer, head]
+        location = MapLocation(example.index, int(row["layer"]), int(row["head"]))
+        label = f"{location.layer}-{location.head}"
+        weights = example.attention[parse_head(label, store.layer_numbers)]
+        title = f"Head {label}: {behaviour}"
         panels.append(Panel(title, example.tokens, word_types, weights, location))
     return panels
-
-
-def _largest(values: Float[np.ndarray, "layer head"]) -> tuple[int, int]:
-    """Find the head with the largest value."""
-    layer, head = np.unravel_index(values.argmax(), values.shape)
-    return int(layer), int(head)
 
 
 def relation_panels(
@@ -201,8 +189,8 @@ def relation_panels(
         name = row.paper_name
         other = (f"{name}: words attend to their partners", f"{name}: partners attend to words")
         behaviour = _texts()["behaviours"].get(name, other)[DIRECTIONS.index(row.direction)]
-        layer, head = parse_head(row.head)
-        location = MapLocation(0, layer + 1, head + 1, row.relation, row.direction)
+        layer, head = map(int, row.head.split("-"))
+        location = MapLocation(0, layer, head, row.relation, row.direction)
         examples, is_checked = _readable_examples(store, checked_sentences().get(name, []))
         pair = _success_and_failure(examples, location, f"Head {row.head}: {behaviour}")
         panels += [replace(panel, scores=_scores(row), is_checked=is_checked) for panel in pair]
@@ -281,7 +269,7 @@ def _readable_examples(store: Store, checked: Iterable[str]) -> tuple[Iterator[E
 def _excess(words: Sequence[str]) -> int:
     """Count the words that a sentence has too few or too many, and those that are too long."""
     n_long = sum(len(word) > MAX_LETTERS for word in words)
-    return max(MIN_WORDS - len(words), len(words) - MAX_WORDS, 0) + n_long
+    return max(8 - len(words), len(words) - MAX_WORDS, 0) + n_long
 
 
 def _success_and_failure(
@@ -302,20 +290,14 @@ def _panels_of_example(example: Example, location: MapLocation, title: str) -> I
     positions = example.word_positions
     layer, head = parse_head(f"{location.layer}-{location.head}", example.layer_numbers)
     weights = example.attention[layer, head][positions, positions]
-    visible = example.visible_keys[layer][positions, positions]
-    direction = location.direction
-    links = read_links(example.record)
-    picked = picked_words(
-        weights, links.query, direction=direction, candidates=links.candidates, visible=visible
-    )
-    is_drawn = (links.relation == location.relation) & sees_answer(links, visible, direction)
-    rows = np.flatnonzero(is_drawn)
-    parts = [(rows, 0, len(weights))]  # links, and the words that are shown
+    answers = answer_lines(example, location)
+    parts = [(list(chain(*answers)), 0, len(weights))]  # lines, and the words that are shown
     if location.relation == COREFERENCE:
-        ends = links.query + 1
-        parts = [([row], max(0, ends[row] - MAX_WORDS), ends[row]) for row in rows]
-    for part, first, end in parts:
-        lines = [line for row in part for line in _lines(links, row, picked[row], direction)]
+        parts = []
+        for lines in answers:
+            end = lines[0].attending + 1
+            parts.append((lines, max(0, end - MAX_WORDS), end))
+    for lines, first, end in parts:
         drawn = {word for line in lines for word in line[:2]}
         if not drawn or min(drawn) < first or max(drawn) >= end:
             continue
@@ -331,14 +313,32 @@ def _panels_of_example(example: Example, location: MapLocation, title: str) -> I
         )
 
 
-def _lines(links: Links, row: Whole, picked: Whole, direction: Direction) -> list[Link]:
-    """Make the lines of a link: the head's choice, and the right one if it is another."""
-    query = links.query[row]
-    gold = np.flatnonzero(links.gold[row])
-    choices = [(picked, "right")] if picked in gold else [(picked, "wrong"), (gold[-1], "missed")]
-    drawn = []
-    for word, verdict in choices:
-        if word != query:  # otherwise nothing is picked
-            ends = (query, word) if direction == DIRECTIONS[0] else (word, query)
-            drawn.append(Link(int(ends[0]), int(ends[1]), verdict))
-    return drawn
+def answer_lines(example: Example, location: MapLocation) -> list[list[Link]]:
+    """List the lines of each link of a relation of which the head can see an answer.
+
+    They are the head's choice, if it has one, and the right word if that is another.
+    """
+    layer, head = parse_head(f"{location.layer}-{location.head}", example.layer_numbers)
+    words = example.word_positions
+    weights = example.stored_attention[layer, head][words, words]
+    visible = example.visible_keys[layer][words, words]
+    links = read_links(example.record)
+    direction = location.direction
+    picked = picked_words(
+        weights, links.query, direction=direction, candidates=links.candidates, visible=visible
+    )
+    is_drawn = (links.relation == location.relation) & sees_answer(links, visible, direction)
+    answers = []
+    for row in np.flatnonzero(is_drawn):
+        query = int(links.query[row])
+        gold = np.flatnonzero(links.gold[row])
+        choices = {int(picked[row]): "right"}
+        if picked[row] not in gold:
+            choices = {int(picked[row]): "wrong", int(gold[-1]): "missed"}
+        lines = []
+        for word, verdict in choices.items():
+            if word != query:  # otherwise nothing is picked
+                ends = (query, word) if direction == DIRECTIONS[0] else (word, query)
+                lines.append(Link(*ends, verdict))
+        answers.append(lines)
+    return answers

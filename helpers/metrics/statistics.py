@@ -357,9 +357,7 @@ def effective_clusters_of_ratios(
 
 
 def cluster_sums(
-    values: Cases,
-    owner: Shaped[np.ndarray, " case"],
-    clusters: Shaped[np.ndarray, " cluster"],
+    values: Cases, owner: Shaped[np.ndarray, " case"], clusters: Shaped[np.ndarray, " cluster"]
 ) -> Clusters:
     """Sum the values of each cluster.
 

@@ -41,9 +41,6 @@ BY_ARTICLE = (*RELATIVE_POSITION, *TOKEN_TYPES, *ENTROPY)
 CHANCE_LINES = ("uniform_previous", "uniform_current", "uniform_next", "uniform_punctuation")
 SECTION_3 = (*BY_ARTICLE, *CHANCE_LINES)
 ENTROPY_SMOOTHING = 1e-4  # keeps the logarithm finite where attention underflows to zero
-# Columns of gradients.csv: the ending of their names by what is differentiated.
-GRADIENT_MEASURES = {"gradients": "", "per_value": "_per_value", "per_score": "_per_score"}
-OVER_SPECIAL = ("sep", "cls", "first")  # keys whose gradients others are compared with
 
 Maps = Float[np.ndarray, "layer head query key"]
 Masks = Bool[np.ndarray, "layer query key"]
@@ -413,12 +410,13 @@ def gradient_table(
         "articles": len(names),
         "effective_articles": effective_clusters(np.bincount(owners)),
     }
-    for measure, ending in GRADIENT_MEASURES.items():
+    endings = {"gradients": "", "per_value": "_per_value", "per_score": "_per_score"}
+    for measure, ending in endings.items():
         if measure not in importance:
             continue
         by_key = dict(zip(KEY_TYPES, np.moveaxis(importance[measure], -1, 0), strict=True))
         ratios = {key: (values, ~np.isnan(values)) for key, values in by_key.items()}
-        for key in OVER_SPECIAL:
+        for key in ("sep", "cls", "first"):
             ratios[f"other_over_{key}"] = (by_key["other"], by_key[key])
         for name, values in ratios.items():  # each [example, layer]
             totals, counts = (cluster_sums(np.nan_to_num(v), owners, clusters) for v in values)

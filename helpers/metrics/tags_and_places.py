@@ -55,7 +55,6 @@ TAGS = (
 RANKS = 4  # the largest that are told apart
 DISTANCES = 3
 UNSEEN = 0.001  # probability of a place that train does not have
-FLOOR = 1e-5  # of attention
 TRAIN_WORDS = 100  # that a relation needs
 DEV_WORDS = 30
 MEAN = "mean of relations"
@@ -63,7 +62,8 @@ MEAN = "mean of relations"
 Rival = Literal["rule", "nearest"]
 Marks = Bool[np.ndarray, "#direction #layer #head link"]  # of what is right
 Judge = Callable[[Example, Links], tuple[Marks, Marks]]  # of the rival, and of heads
-PerArticle = Int[np.ndarray, "article direction layer #head"]
+Sums = Int[np.ndarray, "article direction layer head 3"]
+Frequent = Bool[np.ndarray, "direction layer head"]
 
 
 def places(tags: Iterable[str | None]) -> Int[np.ndarray, "word other"]:
@@ -206,7 +206,7 @@ def count_with_rule(examples: Iterable[Example], rules: pd.DataFrame) -> HeadCou
         by_both = []
         for direction in DIRECTIONS:
             allowed = by_dependent(visible, direction)[:, None, links.query] & is_other
-            log_weights = np.log(by_dependent(maps, direction)[:, :, links.query] + FLOOR)
+            log_weights = np.log(by_dependent(maps, direction)[:, :, links.query] + 1e-5)
             by_rule.append(is_best_right(np.broadcast_to(log_p, allowed.shape), allowed, links))
             by_both.append(is_best_right(log_p + log_weights, allowed, links))
         return np.array(by_rule), np.array(by_both)
@@ -254,36 +254,24 @@ def _count(examples: Iterable[Example], rules: pd.DataFrame, judge: Judge) -> He
     return join_rows(parts, layer_numbers)
 
 
-def sums_of_split(
-    counts: HeadCounts, relation: str, split: str
-) -> tuple[PerArticle, PerArticle, PerArticle]:
-    """Sum what heads get right in a split, what the rival does, and the words that count.
+def frequent_sums(counts: HeadCounts) -> dict[str, tuple[Sums, Sums, Frequent]]:
+    """Sum what is right in train and in dev, for each relation that is frequent in a layer.
 
-    All articles are there, with zeros for those of the other split.
+    The sums are of what heads get right, of what the rival does, and of the words that count.  All
+    articles are there, with zeros for those of the other split.  A relation is frequent in the
+    directions and layers in which `TRAIN_WORDS` words of train and `DEV_WORDS` of dev count.
     """
-    is_split = (counts.split == split)[:, None, None, None]
-    right, rival_right, total = (
-        counts.by_article(values * is_split, relation)
-        for values in (counts.right, counts.rival_right, counts.visible_total[..., None])
-    )
-    return right, rival_right, total
-
-
-def train_gains(counts: HeadCounts) -> dict[str, Float[np.ndarray, "direction layer head"]]:
-    """Compute for each frequent relation the share of train words that each head adds.
-
-    It is -infinity in a direction and layer with fewer than `TRAIN_WORDS` words of train or
-    `DEV_WORDS` of dev that count.
-    """
+    judged = (counts.right, counts.rival_right, counts.visible_total[..., None])
     by_relation = {}
     for relation in sorted(counts.names):
-        right, rival_right, total = sums_of_split(counts, relation, "train")
-        n_train = total.sum(axis=0)
-        n_dev = sums_of_split(counts, relation, "dev")[2].sum(axis=0)
+        sums = []
+        for split in ("train", "dev"):
+            parts = [counts.by_article(values, relation, split) for values in judged]
+            sums.append(np.stack(np.broadcast_arrays(*parts), axis=-1))
+        n_train, n_dev = np.array(sums)[..., 2].sum(axis=1)
         is_frequent = (n_train >= TRAIN_WORDS) & (n_dev >= DEV_WORDS)
         if is_frequent.any():
-            gains = divide((right - rival_right).sum(axis=0), n_train)
-            by_relation[relation] = np.where(is_frequent, gains, -np.inf)
+            by_relation[relation] = (*sums, is_frequent)
     return by_relation
 
 
@@ -307,16 +295,15 @@ def gain_table(counts: HeadCounts, without_name: str, gain_name: str) -> pd.Data
     """
     rows = []
     sums = []
-    for relation, gains in train_gains(counts).items():
-        direction, layer, head = np.unravel_index(gains.argmax(), gains.shape)
-        right, rival_right, total = sums_of_split(counts, relation, "dev")
-        rival_and_total = [rival_right[:, direction, layer, 0], total[:, direction, layer, 0]]
-        sums.append(np.column_stack([right[:, direction, layer, head], *rival_and_total]))
-        label = head_label(layer, head, counts.layer_numbers)
-        chosen = {"head": label, "direction": DIRECTIONS[direction]}
-        rows.append(
-            {"relation": relation, **chosen, **mean_gain(sums[-1:], without_name, gain_name)}
-        )
+    for relation, (train, dev, is_frequent) in frequent_sums(counts).items():
+        right, rival_right, total = np.moveaxis(train.sum(axis=0), -1, 0)
+        gains = np.where(is_frequent, divide(right - rival_right, total), -np.inf)
+        direction, *head = np.unravel_index(gains.argmax(), gains.shape)
+        sums.append(dev[:, direction, *head])
+        rows.append({
+            "relation": relation, "head": head_label(*head, counts.layer_numbers),
+            "direction": DIRECTIONS[direction], **mean_gain(sums[-1:], without_name, gain_name),
+        })  # fmt: skip
     if rows:
         rows.append({"relation": MEAN, **mean_gain(sums, without_name, gain_name)})
     columns = ["relation", "count", "head", "direction", without_name, "with_head"]
@@ -344,26 +331,28 @@ def class_heads(answers: Mapping[Rival, HeadCounts]) -> pd.DataFrame:
     """
     counts = answers["nearest"]
     rows = head_rows(*counts.right.shape[2:], numbers=counts.layer_numbers)
-    columns = ["relation", "direction", "among", "nearest", *Estimate(0).columns("lead")]
-    relations = [name for name in train_gains(counts) if name != "punct"]
-    if not relations:
+    frequent = {name: sums for name, sums in frequent_sums(counts).items() if name != "punct"}
+    if not frequent:
+        columns = ["relation", "direction", "among", "nearest", *Estimate(0).columns("lead")]
         return rows.reindex(columns=[*rows, *columns])
-    sums = [sums_of_split(counts, relation, "train") for relation in relations]
-    among, near, total = (np.stack(part, axis=1) for part in zip(*sums, strict=True))
-    low, _ = bootstrap_intervals(among - near, total)  # [relation, direction, layer, head]
-    best = np.nan_to_num(low, nan=-np.inf).reshape(-1, len(rows)).argmax(axis=0)
-    dev_sums = []  # each [article, head], in the relation and direction of the head
-    for part in zip(*(sums_of_split(counts, name, "dev") for name in relations), strict=True):
-        by_pair = np.broadcast_to(np.stack(part, axis=1), among.shape)
-        by_pair = by_pair.reshape(len(by_pair), -1, len(rows))
-        dev_sums.append(by_pair[:, best, np.arange(len(rows))])
-    among, near, total = dev_sums
-    percents = [100 * divide(right.sum(axis=0), total.sum(axis=0)) for right in (among, near)]
-    bounds = bootstrap_intervals(100 * (among - near), total)
-    names = np.array(relations, dtype=object)[best // len(DIRECTIONS)]
-    directions = np.array(DIRECTIONS, dtype=object)[best % len(DIRECTIONS)]
-    values = [names, directions, *percents, percents[0] - percents[1], *bounds]
-    return rows.assign(**dict(zip(columns, values, strict=True)))
+    train, dev, _ = zip(*frequent.values(), strict=True)
+    shape = (len(train[0]), -1, len(rows), 3)  # [article, relation and direction, head, 3]
+    among, near, total = np.moveaxis(np.stack(train, axis=1).reshape(shape), -1, 0)
+    low, _ = bootstrap_intervals(among - near, total)
+    best = np.nan_to_num(low, nan=-np.inf).argmax(axis=0)
+    chosen = np.stack(dev, axis=1).reshape(shape)[:, best, np.arange(len(rows))]
+    among, near, total = np.moveaxis(chosen, -1, 0)  # each [article, head]
+    accuracies = [100 * divide(right.sum(axis=0), total.sum(axis=0)) for right in (among, near)]
+    low, high = bootstrap_intervals(100 * (among - near), total)
+    return rows.assign(
+        relation=np.array(list(frequent), dtype=object)[best // len(DIRECTIONS)],
+        direction=np.array(DIRECTIONS, dtype=object)[best % len(DIRECTIONS)],
+        among=accuracies[0],
+        nearest=accuracies[1],
+        lead=accuracies[0] - accuracies[1],
+        lead_low=low,
+        lead_high=high,
+    )
 
 
 def mean_gain(

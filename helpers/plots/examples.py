@@ -22,9 +22,7 @@ from helpers.plots import style
 from helpers.plots.style import canvas, missing_glyphs, panel_grid, theme
 
 WORD_HEIGHT = 0.112  # inches, from one word to the next
-MIN_DRAWN_WEIGHT = 0.01  # a lighter line cannot be seen on white, even where lines cross
 MIN_LINK_WEIGHT = 0.3  # a link with a smaller weight is drawn as dark as with this one
-MAX_VECTOR_LINES = 1500  # an SVG with more lines than this holds them as an image
 LINK_STYLES = {
     "right": {"label": "right choice", "color": style.RIGHT, "linewidth": 1.6},
     "wrong": {"label": "wrong choice", "color": style.WRONG, "linewidth": 1.6},
@@ -50,11 +48,17 @@ def fig1_examples(panels: Sequence[Panel], *, model: str, lens: str) -> Figure:
     """
     if not panels:
         return canvas(0.1, "Figure 1 · No head has one of the paper's patterns", model)
+    heads = "One head" if len(panels) == 1 else f"{len(panels)} heads"
+    return draw_maps(panels, f"Figure 1 · {heads} on one sentence", model, lens)
+
+
+@theme()
+def draw_maps(panels: Sequence[Panel], title: str, model: str, lens: str) -> Figure:
+    """Draw maps of one text next to each other, two in a row."""
     columns = min(2, len(panels))
     height = WORD_HEIGHT * (len(panels[0].words) + 3) * -(-len(panels) // columns)
     note = f"{style.WEIGHT_NAMES[lens]} of tokens (left) to tokens (right)"
-    heads = "One head" if len(panels) == 1 else f"{len(panels)} heads"
-    figure = canvas(height, f"Figure 1 · {heads} on one sentence", model, note, ONE_SCALE)
+    figure = canvas(height, title, model, note, ONE_SCALE)
     glyphs = _missing_glyphs(panels)
     for axes, panel in zip(panel_grid(figure, len(panels), columns), panels, strict=True):
         axes.set_title(fill(panel.title, 28), loc="center")
@@ -111,7 +115,7 @@ def fig5_heads(panels: Sequence[Panel], *, model: str, lens: str) -> Figure:
             _draw_choice(panel_axes[name], drawn_panels, mark, glyphs)
         _draw_scores(panel_axes["bars"], pair[0].scores)
     handles = [Line2D([], [], **link_style) for link_style in LINK_STYLES.values()]
-    style.add_legend(figure, handles, [str(handle.get_label()) for handle in handles], 3)
+    style.add_legend(figure, handles, 3)
     return figure
 
 
@@ -150,14 +154,15 @@ def _draw_scores(axes: Axes, scores: Mapping[str, float]) -> None:
 def draw_map(axes: Axes, panel: Panel, glyphs: Mapping[int, str]) -> None:
     """Draw two columns of words, a line for each visible weight, and the links."""
     colors = [style.TOKEN_COLORS[word_type] for word_type in panel.word_types]
-    pairs = np.argwhere(panel.weights >= MIN_DRAWN_WEIGHT)  # [line, query and key]
+    # A lighter line cannot be seen on white, even where lines cross.
+    pairs = np.argwhere(panel.weights >= 0.01)  # [line, query and key]
     queries, keys = pairs.T
     lines = LineCollection(
         [((0, query), (1, key)) for query, key in pairs],
         colors=[colors[key] for key in keys],  # each line has the colour of its key
         alpha=panel.weights[queries, keys].clip(0, 1),
         linewidths=1,
-        rasterized=len(pairs) > MAX_VECTOR_LINES,
+        rasterized=len(pairs) > 1500,  # an SVG with more lines holds them as an image
     )
     axes.add_collection(lines, autolim=False)
     axes.set_frame_on(False)
@@ -171,12 +176,12 @@ def draw_map(axes: Axes, panel: Panel, glyphs: Mapping[int, str]) -> None:
     for label, color in zip(labels, colors * 2, strict=True):
         label.set_color(color)
     for attending, attended, verdict in panel.links:
-        line = {name: value for name, value in LINK_STYLES[verdict].items() if name != "label"}
+        link_style = LINK_STYLES[verdict]
         for label in (labels[attending], labels[n_words + attended]):
-            label.set(color=line["color"], fontweight="bold")
+            label.set(color=link_style["color"], fontweight="bold")
         weight = np.clip(panel.weights[attending, attended], MIN_LINK_WEIGHT, 1)
         alpha = None if verdict == "missed" else float(weight)
-        axes.plot([0, 1], [attending, attended], zorder=3, alpha=alpha, **line)
+        axes.plot([0, 1], [attending, attended], zorder=3, alpha=alpha, **link_style)
 
 
 def _missing_glyphs(panels: Sequence[Panel]) -> dict[int, str]:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
@@ -36,7 +35,6 @@ GRADIENT_PANELS = {  # by the suffix of the columns
 }
 TO_SPECIAL = {name: style.ALL_STYLES[name] for name in ("first", "cls", "sep", "punctuation")}
 TOKEN_TICKS = (1, 3, 10, 30, 100)  # inside most models' limits
-HEADS_AND_MEANS = "points: heads; lines: means of layers"
 
 
 @theme()
@@ -221,11 +219,7 @@ def fig4_entropy(
 
 
 def heads_and_means(
-    table: pd.DataFrame,
-    panels: Mapping[str, Styles],
-    title: str,
-    ylabel: str,
-    *notes: str,
+    table: pd.DataFrame, panels: Mapping[str, Styles], title: str, ylabel: str, *notes: str
 ) -> Figure:
     """Draw columns of a table: each head as a point, and the mean of each layer's heads as a line.
 
@@ -246,7 +240,8 @@ def heads_and_means(
     columns = [column for styles in panels.values() for column in styles]
     widths = [table[f"{column}_high"] - table[f"{column}_low"] for column in columns]
     interval = f"95% intervals of heads: ±{pd.concat(widths).max() / 2:.1g} at most"
-    figure = canvas(1.5 * len(panels), title, *notes, HEADS_AND_MEANS, interval)
+    meaning = "points: heads; lines: means of layers"
+    figure = canvas(1.5 * len(panels), title, *notes, meaning, interval)
     means = table.groupby("layer", as_index=False)[columns].mean()
     layers = int(table["layer"].max())
     within_layer = (table["head"] - 0.5) / table["head"].max()
@@ -278,18 +273,13 @@ def present_styles(table: pd.DataFrame, styles: Styles, special_tokens: SpecialT
     """
     present: dict[str, Style] = {}
     for column, line in styles.items():
-        is_special = column == "first" and role_of_first_token(table)
-        if column in table and table[column].notna().any() and not is_special:
+        if column in table and table[column].notna().any():
             present[column] = line._replace(label=line.label.format(**special_tokens))
+    if "first" in present:
+        roles = table.filter(["cls", "sep"])
+        if np.isclose(roles, table[["first"]]).all(axis=0).any():
+            del present["first"]
     return present
-
-
-def role_of_first_token(table: pd.DataFrame) -> str:
-    """Find out whether the first token is always [CLS] or [SEP]: "cls", "sep", or an empty text."""
-    for role in ("cls", "sep"):
-        if {"first", role} <= set(table) and np.allclose(table["first"], table[role]):
-            return role
-    return ""
 
 
 @theme()
@@ -349,20 +339,18 @@ def fig6_clusters(
     shares = {"cmap": style.SEQUENTIAL, "norm": Normalize(0, 1), **marker}
     broad.scatter(*points.T, c=averages["entropy"] / averages["uniform"], **shares)
     broad.set_title("entropy / uniform")
-    special.scatter(*points.T, c=averages[top], **shares)
+    by_share = special.scatter(*points.T, c=averages[top], **shares)
     special.set_title(f"attention to {styles[top].label}")
     syntax.scatter(*points.T, c="white", **marker)
     syntax.scatter(*points[is_linguistic].T, c=style.INK, **marker)  # on top
     syntax.set_title("syntax or coreference")
-    norm = Normalize(1, positions["layer"].max())
-    by_layer.scatter(*points.T, c=positions["layer"], cmap=style.LAYER_COLORS, norm=norm, **marker)
+    layers = positions["layer"]
+    colors = {"cmap": style.LAYER_COLORS, "norm": Normalize(1, layers.max())}
+    layer_points = by_layer.scatter(*points.T, c=layers, **colors, **marker)
     by_layer.set_title("layer")
-    scale = ScalarMappable(Normalize(0, 1), style.SEQUENTIAL)
-    figure.colorbar(scale, ax=panels[:2], label="Share (fraction)")
-    layers = ScalarMappable(norm, style.LAYER_COLORS)
-    figure.colorbar(
-        layers, ax=panels[2:], label="Layer", ticks=style.counting_ticks(int(norm.vmax or 1), 6)
-    )
+    figure.colorbar(by_share, ax=panels[:2], label="Share (fraction)")
+    ticks = style.counting_ticks(layers.max(), 6)
+    figure.colorbar(layer_points, ax=panels[2:], label="Layer", ticks=ticks)
     for axes in panels:
         axes.set_aspect("equal", adjustable="datalim")  # because distances are read off
         axes.margins(0.15)

@@ -33,13 +33,11 @@ CONTROL_BAR = "#D3D3D3"
 # How the names of probes begin that do not read the model's attention or hidden states.
 CONTROLS = ("random-init", "entropy-matched", "right-branching", "distances")
 INTERVALS = "bars: measured here, with 95% intervals; diamonds: the paper"
-ARROWS = dict(zip(DIRECTIONS, ("d → p", "p → d"), strict=True))
 PREDICTOR_STYLES = {  # by column of accuracy_by_distance.csv
     "head": Style("heads", style.SERIES_COLORS[0], "o"),
     "nearest": Style("nearest word\nof one class", style.SERIES_COLORS[1], "^"),
     "offset": Style("fixed offset", style.MUTED, "s"),
 }
-RULES = ("nearest mention", "rule-based")
 
 
 @theme()
@@ -61,17 +59,16 @@ def coreference_scores(table: pd.DataFrame, *, model: str) -> Figure:
     """
     table = table.rename(columns=lambda name: name.replace("accuracy", "value"))
     is_head = (table["system"] == HELD_OUT) & (table["candidates"] == "mentions")
-    drawn = table[is_head | table["system"].isin(RULES)].iloc[::-1]
+    drawn = table[is_head | table["system"].isin(["nearest mention", "rule-based"])].iloc[::-1]
     drawn = drawn.assign(
         name=drawn["system"].replace(HELD_OUT, "best head"),
         label=drawn["value"].map("{:.0f}  ".format) + drawn["head"].fillna(""),
     )
     accuracies = drawn[drawn["type"] == "all"].set_index("name")["value"]
     finding = ", ".join(f"{name} {value:.0f}%" for name, value in accuracies.items())
-    types = [name for name in ("all", "pronoun", "proper", "nominal") if name in set(table["type"])]
-    n_rows = -(-len(types) // 2)
+    types = ("all", "pronoun", "proper", "nominal")
     figure = canvas(
-        n_rows * ((1 + len(accuracies)) * BAR_INCHES + 0.2) + 0.3,
+        2 * ((1 + len(accuracies)) * BAR_INCHES + 0.2) + 0.3,
         f"Antecedents that are found: {finding}",
         model,
         INTERVALS,
@@ -166,19 +163,18 @@ def relation_heatmaps(
     """
     maps = {}
     best_heads = []
+    is_found = []  # at least half of its words, by relation
     for (relation, direction), values in accuracies.items():
         layer, head = np.unravel_index(np.nanargmax(values), values.shape)
         best = f"{head_label(layer, head, layer_numbers)}: {values[layer, head]:.0f}%"
-        maps[f"{relation}\n{best}, {ARROWS[direction]}"] = values
+        arrow = "d → p" if direction == DIRECTIONS[0] else "p → d"
+        maps[f"{relation}\n{best}, {arrow}"] = values
         best_heads.append((layer, head))
-    best_accuracies = [
-        np.nanmax(values) for (relation, _), values in accuracies.items()
-        if relation.split(" (")[0] != ALL
-    ]  # fmt: skip
-    n_found = sum(accuracy >= 50 for accuracy in best_accuracies)
+        if relation.split(" (")[0] != ALL:
+            is_found.append(values[layer, head] >= 50)
     figure = heat_maps(
         maps,
-        f"For {n_found} of {len(best_accuracies)} relations, one head finds at least half of the "
+        f"For {sum(is_found)} of {len(is_found)} relations, one head finds at least half of the "
         "parents",
         model,
         "in brackets: words; framed: the best head; d → p: dependents attend to parents",

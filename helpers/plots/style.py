@@ -19,10 +19,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from matplotlib import font_manager
+from matplotlib import font_manager, rc_params_from_file
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Colormap, LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -38,16 +37,9 @@ HeadValues = Float[np.ndarray, "layer head"]
 SpecialTokens = Mapping[str, str | None]  # a model's tokens for [CLS] ("cls") and [SEP] ("sep")
 
 WIDTH = 3.3  # inches, of a column of a paper
-PIXELS = 1200  # in the width of a PNG
 SCREEN_DPI = 150  # of a figure in a notebook
-TITLE_LETTERS = 44  # in a line
-NOTE_LETTERS = 60
-PANEL_LETTERS = 54  # in a line of the titles of panels that are side by side
 TITLE_LINE = 0.145  # inches
-NOTE_LINE = 0.115
-MAP_COLUMNS = 3  # heat maps in a row
 NO_GLYPH = "?"  # stands for a character that no installed font can draw
-INSTALLABLE_FONT = "Noto Sans CJK (Debian: fonts-noto-cjk)"
 TITLE = "title"  # labels the title of a figure
 # The name of the weights of a map, by lens; the second is of Kobayashi et al. (2020).
 WEIGHT_NAMES = {"attention": "attention", "norm": "norm-weighted attention"}
@@ -70,8 +62,8 @@ TOKEN_STYLES = {
     "punctuation": Style("periods and commas", "#00A457", "^"),
     "other": Style("other tokens", "#555555", "D"),
 }
-FIRST_TOKEN = Style("the first token", "#7B3F00", "X")  # drawn if it is no special token
-ALL_STYLES = {"first": FIRST_TOKEN, **TOKEN_STYLES}
+# The first token is drawn if it is no special token.
+ALL_STYLES = {"first": Style("the first token", "#7B3F00", "X"), **TOKEN_STYLES}
 TOKEN_COLORS = {token_type: style.color for token_type, style in ALL_STYLES.items()}
 
 CONTROL_STYLES = {  # by their names in the column ``model``
@@ -94,71 +86,27 @@ SEQUENTIAL_COLORS = [  # white, then seaborn's mako_r
     *("#3670a0", "#3b589a", "#414184", "#3c3162", "#312140", "#1f1220"),
 ]
 SEQUENTIAL = LinearSegmentedColormap.from_list("from_white", SEQUENTIAL_COLORS, 257)
-DIVERGING_COLORS = ["#3B0F70", "#A08CCB", "#FFFFFF", "#F0A24A", "#7F3B08"]
-DIVERGING = LinearSegmentedColormap.from_list("purple_to_orange", DIVERGING_COLORS, 257)
-
+DIVERGING = LinearSegmentedColormap.from_list(
+    "purple_to_orange", ["#3B0F70", "#A08CCB", "#FFFFFF", "#F0A24A", "#7F3B08"], 257
+)
 FRAME = [withStroke(linewidth=3.2, foreground="white")]  # a frame is seen in dark cells, too
-NO_VALUE = "#F0F0F0"  # of cells without a value
 # Layers: the higher one is, the darker is its colour.
 LAYER_COLORS = LinearSegmentedColormap.from_list("layers", SEQUENTIAL_COLORS[1:], 257)
 
-# DejaVu Sans comes with matplotlib, so Latin, Greek, Cyrillic and Arabic are the same everywhere.
-# For other scripts, the first of these fonts that is installed and has the character is used.
-FONTS = (
-    "DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans CJK KR", "Source Han Sans SC",
-    "WenQuanYi Micro Hei", "WenQuanYi Zen Hei", "Droid Sans Fallback", "IPAexGothic", "PingFang SC",
-    "Hiragino Sans", "Apple SD Gothic Neo", "Microsoft YaHei", "Yu Gothic", "Malgun Gothic",
-    "Noto Sans Devanagari", "Noto Sans Bengali", "Noto Sans Tamil", "Noto Sans Thai",
-    "Noto Sans Arabic", "Noto Sans Ethiopic", "Nirmala UI", "Lohit Devanagari", "FreeSans",
-    "Arial Unicode MS", "Unifont",
-)  # fmt: skip
+RC_PARAMS = rc_params_from_file(
+    Path(__file__).with_name("figures.mplstyle"), use_default_template=False
+)
+FONTS = RC_PARAMS["font.family"]  # the first that is installed and has a character draws it
 INSTALLED_FONTS = [name for name in FONTS if name in font_manager.fontManager.get_font_names()]
-
-RC_PARAMS: dict[Any, Any] = {
-    "font.family": INSTALLED_FONTS,
-    "font.size": 7,
-    "text.parse_math": False,  # a token may have a dollar sign
-    "axes.titlesize": "medium",
-    "axes.titlelocation": "left",
-    "axes.titlepad": 3,
-    "axes.labelpad": 2,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": MUTED,
-    "axes.linewidth": 0.6,
-    "figure.labelsize": "medium",
-    "text.color": INK,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
-    "xtick.minor.size": 0,
-    "ytick.minor.size": 0,
-    "xtick.major.pad": 2,
-    "ytick.major.pad": 2,
-    "legend.frameon": False,
-    "legend.columnspacing": 1,
-    "legend.handlelength": 1,
-    "legend.handletextpad": 0.4,
-    "lines.linewidth": 1,
-    "lines.markersize": 3.5,
-    "svg.hashsalt": "attention",  # identifiers in the file are random without it
-    "pdf.fonttype": 42,  # TrueType, because publishers refuse matplotlib's default, Type 3
-}
 DASHED = {"dashes": (4, 3), "linewidth": 0.8, "zorder": 1.5}  # what chance would give
 HALO = [withStroke(linewidth=2, foreground="white")]  # sets a text off from what is below it
 LABEL_STEPS = 48  # places for a label from the left to the right of the axes, and upwards
-MARKER_RADIUS = 3  # points
-LEADER = {"arrowstyle": "-", "linewidth": 0.7, "color": MUTED, "shrinkA": 0, "shrinkB": 3}
-# What a place for a label costs besides its distance from the point, in pixels.
-COVERING_COST = 1_000  # for each marker that the label covers or touches
-CROWDED_COST = 6  # the same among many points, so that lines do not cross the axes
-MANY_POINTS = 200
-FORBIDDEN_COST = 100_000  # for each label and each labelled marker that it covers
 
 
 @contextmanager
 def theme() -> Iterator[None]:
     """Apply the theme of all figures inside the context, or inside the decorated function."""
-    with plt.rc_context(RC_PARAMS):
+    with plt.rc_context({**RC_PARAMS, "font.family": INSTALLED_FONTS}):
         yield
 
 
@@ -183,7 +131,8 @@ def missing_glyphs(words: Iterable[str]) -> dict[int, str]:
         letters = "".join(map(chr, sorted(missing)[:5]))
         warnings.warn(
             f"no installed font draws {len(missing)} characters of this figure, such as {letters}, "
-            f"which become {NO_GLYPH}; install a font of their script, such as {INSTALLABLE_FONT}",
+            f"which become {NO_GLYPH}; install a font of their script, such as Noto Sans CJK "
+            "(Debian: fonts-noto-cjk)",
             stacklevel=2,
         )
     return dict.fromkeys(missing, NO_GLYPH)
@@ -201,10 +150,10 @@ def canvas(height: float, title: str, *notes: str) -> Figure:
     *notes : str
         The model, and what marks mean; dots separate them, and empty ones are left out.
     """
-    heading = fill(title, TITLE_LETTERS)
-    note = fill(" · ".join(filter(None, notes)), NOTE_LETTERS)
+    heading = fill(title, 44)
+    note = fill(" · ".join(filter(None, notes)), 60)
     above = TITLE_LINE * (heading.count("\n") + 1) + 0.08
-    below = NOTE_LINE * (note.count("\n") + 1) + 0.06
+    below = 0.115 * (note.count("\n") + 1) + 0.06
     total = above + height + below
     figure = plt.figure(figsize=(WIDTH, total), layout="constrained")
     plt.close(figure)  # otherwise a notebook would display it a second time
@@ -229,17 +178,15 @@ def legend_below(figure: Figure, columns: int) -> None:
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles[label] = handle
-    add_legend(figure, list(handles.values()), list(handles), columns)
+    add_legend(figure, list(handles.values()), columns)
 
 
-def add_legend(
-    figure: Figure, handles: Sequence[Artist], labels: Sequence[str], columns: int
-) -> None:
-    """Put a legend between the axes and the notes of a figure that `canvas` made."""
+def add_legend(figure: Figure, handles: Sequence[Artist], columns: int) -> None:
+    """Put a legend of labelled marks between the axes and the notes of a figure of `canvas`."""
     layout = cast("ConstrainedLayoutEngine", figure.get_layout_engine())
     x, bottom, width, height = layout.get()["rect"]
     location = {"loc": "lower left", "bbox_to_anchor": (0.01, bottom), "borderaxespad": 0}
-    legend = figure.legend(handles, labels, ncols=columns, **location)
+    legend = figure.legend(handles=handles, ncols=columns, **location)
     share = legend.get_window_extent().height / figure.bbox.height + 0.01
     layout.set(rect=(x, bottom + share, width, height - share))
 
@@ -293,13 +240,15 @@ def label_points(
     cast("Figure", axes.figure).draw_without_rendering()
     pixels = axes.figure.dpi / 72  # per point
     markers = axes.transData.transform(points)
-    radius = MARKER_RADIUS * pixels
-    covering_cost = CROWDED_COST if len(points) > MANY_POINTS else COVERING_COST
+    radius = 3 * pixels
+    leader = {"arrowstyle": "-", "linewidth": 0.7, "color": MUTED, "shrinkA": 0, "shrinkB": 3}
+    # What a covered marker costs, in pixels of distance; among many points, lines would be long.
+    covering_cost = 1_000 if len(points) <= 200 else 6
     occupied = [Bbox([marker, marker]).padded(radius) for marker in markers[labelled]]
     for index, label in zip(labelled, labels, strict=True):
         note = axes.annotate(
             label, points[index], xytext=(0, 0), textcoords="offset points", ha="center",
-            va="center", zorder=5, arrowprops=LEADER, in_layout=False,
+            va="center", zorder=5, arrowprops=leader, in_layout=False,
             path_effects=HALO,
         )  # fmt: skip
         text_size = np.asarray(Text.get_window_extent(note).size)  # without the line
@@ -312,7 +261,7 @@ def label_points(
             box = Bbox.from_bounds(*corner, *size)
             n_covered = box.padded(radius).count_contains(markers)
             cost = np.hypot(*(box.min + to_centre)) + covering_cost * n_covered
-            costs[box] = cost + FORBIDDEN_COST * box.count_overlaps(occupied)
+            costs[box] = cost + 100_000 * box.count_overlaps(occupied)
         best = min(costs, key=lambda box: costs[box])
         note.set_position((best.min + to_centre) / pixels)
         occupied.append(best)
@@ -395,17 +344,17 @@ def heat_maps(
         The numbers of the layers that attend, from 1; all if there are none.
     """
     layers, heads = next(iter(maps.values())).shape
-    columns = min(MAP_COLUMNS, len(maps))
+    columns = min(3, len(maps))
     rows = -(-len(maps) // columns)
     titles = []
     for name in maps:
-        titles.append("\n".join(fill(line, PANEL_LETTERS // columns) for line in name.splitlines()))
+        titles.append("\n".join(fill(line, 54 // columns) for line in name.splitlines()))
     title_height = 0.13 * (1 + max(text.count("\n") for text in titles))
     map_height = np.clip(2.7 / columns * layers / heads, 0.7, 1.3)
     figure = canvas(rows * (map_height + title_height) + 0.75, title, *notes)
     panels = panel_grid(figure, len(maps), columns, sharex=True, sharey=True)
     extent = (0.5, heads + 0.5, layers + 0.5, 0.5)
-    colors = cmap.with_extremes(bad=NO_VALUE)
+    colors = cmap.with_extremes(bad="#F0F0F0")
     rows_with_ticks = counting_ticks(layers, 6)
     names = [str(layer_number(tick - 1, layer_numbers)) for tick in rows_with_ticks]
     for axes, text, values in zip(panels, titles, maps.values(), strict=True):
@@ -417,10 +366,8 @@ def heat_maps(
         axes.tick_params(labelbottom=True)  # also where the last row ends before this column
         axes.set_xlabel("Head")
     figure.supylabel("Layer")
-    scale = ScalarMappable(norm, cmap)
-    figure.colorbar(
-        scale, ax=panels, label=unit, format="{x:g}", location="top", aspect=40, pad=0.015
-    )
+    scale = {"location": "top", "aspect": 40, "pad": 0.015, "format": "{x:g}"}
+    figure.colorbar(panels[0].images[0], ax=panels, label=unit, **scale)
     return figure
 
 
@@ -460,7 +407,7 @@ def save_figure(
         If the folder cannot be written to.
     """
     drawn = BytesIO()
-    dpi = PIXELS / figure.get_figwidth()
+    dpi = 1200 / figure.get_figwidth()
     figure.savefig(drawn, dpi=dpi)
     figure.set_layout_engine("none")  # it takes most of the time, and is settled
     # A PNG of 256 colours has a third of the size.  Of the methods, this one leaves rare colours

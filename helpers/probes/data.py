@@ -149,11 +149,11 @@ class ProbeData:
         The first scales are standard deviations over a word's candidate words; the second are root
         mean squares at the special positions.
         """
-        batches = list(self.batches(self.splits["train"][:SCALE_SENTENCES]))
-        words = [batch.blocks[:, :, 1:-1].var(2, correction=0).flatten(0, 1) for batch in batches]
-        special = [
-            batch.blocks[:, :, [0, -1]].square().flatten(2).flatten(0, 1) for batch in batches
-        ]
+        words = []
+        special = []
+        for batch in self.batches(self.splits["train"][:SCALE_SENTENCES]):
+            words.append(batch.blocks[:, :, 1:-1].var(2, correction=0).flatten(0, 1))
+            special.append(batch.blocks[:, :, [0, -1]].square().flatten(2).flatten(0, 1))
         word_scales = torch.cat(words).mean(0).sqrt().clamp(min=SMALLEST_SCALE)
         return word_scales, torch.cat(special).mean(0).flatten().sqrt().clamp(min=SMALLEST_SCALE)
 
@@ -189,17 +189,11 @@ class Batch:
     @property
     def vectors(self) -> Float[Tensor, "sentence word width"]:
         """The static vectors of the words."""
-        return self.data.vectors[np.stack([parse.words for parse in self.parses])]
+        return self.data.vectors[self.stacked("words")]
 
-    @property
-    def heads(self) -> Int[Tensor, "sentence word"]:
-        """The syntactic heads."""
-        return torch.from_numpy(np.stack([parse.heads for parse in self.parses]))
-
-    @property
-    def distances(self) -> Float[Tensor, "sentence word other"]:
-        """The distances in the trees."""
-        return torch.from_numpy(np.stack([parse.distances for parse in self.parses]))
+    def stacked(self, field: str) -> Tensor:
+        """Stack a field of the sentences' parses, such as "heads" or "distances"."""
+        return torch.from_numpy(np.stack([getattr(parse, field) for parse in self.parses]))
 
 
 def prepare(store: Any, vectors: Callable[[list[str]], Any] | None = None) -> ProbeData:

@@ -11,13 +11,13 @@ from functools import cache
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from scipy.sparse.csgraph import minimum_spanning_tree
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from helpers.metrics.reference import UUAS
-from helpers.probes.data import Batch, Parse, ProbeData, Sentences, WordPairs
+from helpers.probes.data import Batch, ProbeData, Sentences, WordPairs
 from helpers.probes.training import HeadProbe, ProbeCounts, Scores, count_right, with_root
 from helpers.progress import one_thread
 
@@ -209,13 +209,7 @@ class StructuralProbe(nn.Module):
 
     def forward(self, batch: Batch) -> Float[Tensor, "sentence word other"]:
         """Compute the squared distance of every pair of words under B."""
-        return self.squared_distances(batch.states)
-
-    def squared_distances(
-        self, states: Float[Tensor, "sentence word width"]
-    ) -> Float[Tensor, "sentence word other"]:
-        """Compute the squared distances of words with these hidden states."""
-        mapped = self.projection(states)
+        mapped = self.projection(batch.states)
         return torch.cdist(mapped, mapped).square()
 
     def loss(self, batch: Batch) -> Float[Tensor, ""]:
@@ -224,30 +218,25 @@ class StructuralProbe(nn.Module):
         In section 2.2 of Hewitt and Manning the loss is the absolute error.  Here it is that error
         less 1/4, and below an error of 1/2 it is the square of the error.
         """
-        return F.smooth_l1_loss(self(batch), batch.distances, beta=0.5)
+        return F.smooth_l1_loss(self(batch), batch.stacked("distances"), beta=0.5)
 
     @torch.no_grad()
     def score(self, data: ProbeData, sentences: Sentences) -> ProbeCounts:
-        """Count the edges of the dependency trees that the predicted trees have (UUAS)."""
+        """Count the edges of the dependency trees that the predicted trees have (UUAS).
+
+        A predicted tree is the minimum spanning tree of the distances.  Punctuation is left out of
+        both trees.
+        """
         parses = []
         is_found = []
         with one_thread():
             for batch in data.batches(sentences):
                 parses += batch.parses
-                is_found += map(found_edges, self(batch).numpy(), batch.parses)
+                for distances, parse in zip(self(batch).numpy(), batch.parses, strict=True):
+                    is_left_out = parse.punctuation | parse.punctuation[:, None]
+                    tree = spanning_tree(np.where(is_left_out, np.inf, distances))
+                    is_found.append(tree[parse.edges])
         return {UUAS: count_right(parses, is_found)}
-
-
-def found_edges(
-    distances: Float[np.ndarray, "word other"], parse: Parse
-) -> Bool[np.ndarray, " edge"]:
-    """Find the edges of a dependency tree that the predicted tree has.
-
-    The predicted tree is the minimum spanning tree of the distances.  Punctuation is left out of
-    both.
-    """
-    is_left_out = parse.punctuation | parse.punctuation[:, None]
-    return spanning_tree(np.where(is_left_out, np.inf, distances))[parse.edges]
 
 
 def spanning_tree(distances: Float[np.ndarray, "word other"]) -> WordPairs:

@@ -21,7 +21,6 @@ from helpers.progress import one_thread, progress
 UAS = "UAS"
 UNDIRECTED = "UAS, undirected"  # comparable with UUAS
 CONTROL_TASK = "control task"
-SELECTIVITY = "selectivity"
 # Chosen with the rates of the probes on a held-out tenth of MiniLM's train, and the same for all
 # models and treebanks.
 EPOCHS = 5
@@ -42,7 +41,7 @@ class HeadProbe(nn.Module):
 
     def loss(self, batch: Batch) -> Float[Tensor, ""]:
         """Compute the mean of ``-log p(head | word)`` over words, in nats."""
-        return F.cross_entropy(self(batch).flatten(0, 1), batch.heads.flatten())
+        return F.cross_entropy(self(batch).flatten(0, 1), batch.stacked("heads").flatten())
 
     def score(self, data: ProbeData, sentences: Sentences) -> ProbeCounts:
         """Compute the `attachment` of the heads that the probe predicts for some sentences."""
@@ -164,8 +163,7 @@ class Counts:
 
         The bootstrap gives both probes the same articles.  The noise of training is that of both.
         """
-        pairs = zip(self.by_article, subtrahend.by_article, strict=True)
-        right, total = (np.column_stack(pair) for pair in pairs)
+        right, total = np.stack([self.by_article, subtrahend.by_article], axis=-1)
         over_articles = weighted_ratios(100 * right, total, [1, -1])
         return with_seed_noise(over_articles, self.by_seed, subtrahend.by_seed)
 
@@ -196,7 +194,7 @@ def with_selectivity(result: ProbeCounts, control_task: Counts) -> ProbeCounts:
     """
     attached = result[UAS_WITHOUT_PUNCTUATION]
     selectivity = replace(attached, right=attached.right - control_task.right)
-    return {**result, CONTROL_TASK: control_task, SELECTIVITY: selectivity}
+    return {**result, CONTROL_TASK: control_task, "selectivity": selectivity}
 
 
 def attachment(parses: Sequence[Parse], heads: Sequence[Int[np.ndarray, " _word"]]) -> ProbeCounts:

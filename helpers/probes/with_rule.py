@@ -6,8 +6,6 @@ add to what tags and places say?
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import torch
@@ -24,7 +22,6 @@ from helpers.probes.modules import Attn
 from helpers.probes.training import Scores, predict_heads, train
 from helpers.store.store import Store
 
-NEARER = 1e-5  # of equal words, the nearest counts
 ALL_HEADS = "all heads, mean of relations"
 
 LogP = Float[Tensor, "word candidate"]
@@ -61,7 +58,8 @@ def log_p_with_root(store: Store) -> list[LogP]:
         is_root = links.relation == ROOT
         root_log_p = np.log(np.where(is_root, 1, UNSEEN))[:, None]
         word_log_p = rule.log_probabilities(example, links)
-        word_log_p -= NEARER * np.abs(links.word[:, None] - np.arange(len(links.word)))
+        # Of equal words, the nearest counts.
+        word_log_p -= 1e-5 * np.abs(links.word[:, None] - np.arange(len(links.word)))
         word_log_p[is_root] = np.log(UNSEEN)
         tables.append(torch.from_numpy(np.hstack([root_log_p, word_log_p]).astype(np.float32)))
     return tables
@@ -83,33 +81,28 @@ def all_heads_add(store: Store, relations: list[str]) -> pd.DataFrame:
         The row `ALL_HEADS`, with ``count``, ``rule``, ``with_head`` and ``added`` of the words of
         dev, as in that table.  The rule chooses among all words, whatever the mask.
     """
-    return cached(
-        "all-heads-add",
-        lambda: pd.DataFrame([{"relation": ALL_HEADS, **_all_heads_add(store, relations)}]),
-        inputs={"store": store.key, "relations": relations},
-        code=CODE,
-    )
 
+    def compute() -> pd.DataFrame:
+        data = prepare(store)
+        log_p = log_p_with_root(store)
+        probe = AttnWithRule(data, log_p)
+        rule = AttnWithRule(data, log_p)  # not trained, its other weights are zero
+        train([probe], data, data.splits["train"])
+        dev = data.splits["dev"]
+        parses = data.parses_of(dev)
+        right = []
+        for scorer in (probe, rule):
+            pairs = zip(predict_heads(scorer, data, dev), parses, strict=True)
+            right.append(np.concatenate([heads == parse.heads for heads, parse in pairs]))
+        values = np.column_stack([*right, np.ones_like(right[0])])
+        relation = np.concatenate([read_links(store.record(index)).relation for index in dev])
+        article = np.concatenate([np.repeat(parse.article, len(parse)) for parse in parses])
+        articles = np.unique(article)
+        sums = []
+        for name in relations:
+            words = relation == name
+            sums.append(cluster_sums(values[words], article[words], articles))
+        return pd.DataFrame([{"relation": ALL_HEADS, **mean_gain(sums, "rule", "added")}])
 
-def _all_heads_add(store: Store, relations: list[str]) -> dict[str, Any]:
-    """Train the probe on train, and score it and the rule on dev; see `all_heads_add`."""
-    data = prepare(store)
-    log_p = log_p_with_root(store)
-    probe = AttnWithRule(data, log_p)
-    rule = AttnWithRule(data, log_p)  # not trained, its other weights are zero
-    train([probe], data, data.splits["train"])
-    dev = data.splits["dev"]
-    parses = data.parses_of(dev)
-    right = []
-    for scorer in (probe, rule):
-        pairs = zip(predict_heads(scorer, data, dev), parses, strict=True)
-        right.append(np.concatenate([heads == parse.heads for heads, parse in pairs]))
-    values = np.column_stack([*right, np.ones_like(right[0])])
-    relation = np.concatenate([read_links(store.record(index)).relation for index in dev])
-    article = np.concatenate([np.repeat(parse.article, len(parse)) for parse in parses])
-    articles = np.unique(article)
-    sums = []
-    for name in relations:
-        words = relation == name
-        sums.append(cluster_sums(values[words], article[words], articles))
-    return mean_gain(sums, "rule", "added")
+    inputs = {"store": store.key, "relations": relations}
+    return cached("all-heads-add", compute, inputs=inputs, code=CODE)

@@ -12,7 +12,8 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from io import BytesIO
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ import jinja2
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int, UInt8, UInt16
+from matplotlib import rc_context
 
-from helpers.data.links import NO_MENTION, Links, read_links
+from helpers.data.links import COREFERENCE, NO_MENTION, Links, read_links
 from helpers.data.records import SPECIAL_ROLES, WORD_MARKS, Record
 from helpers.errors import InputError
 from helpers.files import build_dir, figures_dir, read_json
@@ -31,9 +33,12 @@ from helpers.metrics.heads import (
     Direction,
     head_labels,
     is_right,
+    parse_head,
     picked_words,
 )
+from helpers.metrics.panels import MapLocation, Panel, answer_lines
 from helpers.model.loading import key_slug
+from helpers.plots.examples import draw_maps
 from helpers.plots.style import (
     ALL_STYLES,
     INK,
@@ -48,11 +53,11 @@ from helpers.store.store import Example, Store
 HERE = Path(__file__).parent
 SCRIPT = "\n".join((HERE / name).read_text("utf-8") for name in ("sources.js", "viewer.js"))
 STYLE = (HERE / "viewer.css").read_text("utf-8")
-COMMENTS = re.compile(r"^[ ]*(?://[^\n]*|/\*.*?\*/[ ]*)\n", re.M | re.S)  # on lines of their own
-INDENTATION = re.compile(r"^[ ]+", re.M)
+ALL_RELATIONS = "(all)"
 MAX_HITS = 50  # of a search
 AROUND = 12  # words on each side of a hit, as in viewer.js
 HIT_COLUMNS = ["example", "asked", "before", "word", "after", "relation", "picked", "gold", "right"]
+NO_ANSWER = ("", "", "", None)  # in the last four columns
 MAX_THUMBNAIL_CELLS = 32  # on a side; a small map is about 40 pixels wide
 THUMBNAIL_EXPONENT = 0.7  # keeps small weights visible
 COLORS = {**TOKEN_COLORS, "ink": INK, "muted": MUTED, "right": RIGHT, "wrong": WRONG}
@@ -60,6 +65,8 @@ COLORS = {**TOKEN_COLORS, "ink": INK, "muted": MUTED, "right": RIGHT, "wrong": W
 DIRECTION_LABELS = ("dependent attends to parent", "parent attends to dependent")
 # The browser enforces that nothing is loaded from anywhere.
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
+PAGES = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+PAGES.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
 # Characters that show nothing and change the direction of the text around them.
 BIDI_CONTROLS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
@@ -216,6 +223,56 @@ def answer_links(
     return picked, is_right(picked, links)
 
 
+def panels_of_view(viewer: Any) -> list[Panel]:
+    """Make the panel of the head of a view, and that of what is beside it.
+
+    With a relation, they have the words only, and the first has the answers of the head.
+    """
+    store = viewer.store
+    example = in_square(store[viewer.example])
+    maps = example.attention
+    layer, head = viewer.head
+    number = store.layer_numbers[layer]
+    label = f"Head {number}-{head + 1}"
+    name = head_names(store).get(f"{number}-{head + 1}")
+    weights = {f"{label}: {name}" if name else label: maps[layer, head]}
+    if viewer.compare == "mean":
+        weights["Mean over all heads"] = maps.mean(axis=(0, 1))
+    elif viewer.compare == "layer":
+        weights[f"Mean over the heads of layer {number}"] = maps[layer].mean(axis=0)
+    elif viewer.compare == "control" and viewer.control is not None:
+        control = in_square(viewer.control[viewer.example])
+        weights[f"{label}, {control_name(viewer.control)}"] = control.attention[layer, head]
+    elif viewer.compare:
+        weights[f"Head {viewer.compare}"] = maps[parse_head(viewer.compare, store.layer_numbers)]
+    location = MapLocation(viewer.example, number, head + 1, viewer.relation, viewer.direction)
+    shown = example.word_positions if viewer.relation else slice(None)
+    lines = []
+    for relation in relation_names([example.record]):
+        if viewer.relation in (relation, ALL_RELATIONS):
+            # Coreference is read in one direction only.
+            direction = DIRECTIONS[0] if relation == COREFERENCE else viewer.direction
+            read_as = location._replace(relation=relation, direction=direction)
+            lines += chain(*answer_lines(example, read_as))
+    tokens = example.tokens[shown]
+    panels = []
+    for title, values in weights.items():
+        kinds = example.roles.kinds()[shown]
+        panels.append(Panel(title, tokens, kinds, values[shown, shown], location, lines))
+        lines = []  # the answers are those of the head
+    return panels
+
+
+def drawing(viewer: Any) -> str:
+    """Draw a view as SVG, in the form of Figure 1."""
+    store = viewer.store
+    figure = draw_maps(panels_of_view(viewer), viewer.heading, store.model_name, store.lens)
+    content = BytesIO()
+    with rc_context({"svg.fonttype": "none"}):  # text stays text
+        figure.savefig(content, format="svg", metadata={"Date": None, "Title": viewer.heading})
+    return show_bidi_controls(content.getvalue().decode())
+
+
 def embedded_page(store: Store, example: Example, heads: Sequence[int]) -> dict[str, Any]:
     """Return an example for a page without a kernel: facts, thumbnails, and the maps of heads.
 
@@ -296,20 +353,7 @@ def word_hits(store: Store, word: str) -> Iterator[tuple[Any, ...]]:
         words = shown_tokens(record)
         for position, form in enumerate(words):
             if form.lstrip(WORD_MARKS).lower() == word.lower():
-                before, after = words_around(words, position)
-                asked_position = position + record.get("offset", 0)
-                yield (index, asked_position, before, form, after, "", "", "", None)
-
-
-def words_around(words: Sequence[str], position: int) -> tuple[str, str]:
-    """Return the words before and after a position, at most 12 each."""
-    before = " ".join(words[max(0, position - AROUND) : position])
-    after = " ".join(words[position + 1 : position + 1 + AROUND])
-    if position > AROUND:
-        before = f"… {before}"
-    if position + 1 + AROUND < len(words):
-        after = f"{after} …"
-    return before, after
+                yield hit_row(index, words, position, record.get("offset", 0))
 
 
 def relation_hits(
@@ -331,19 +375,22 @@ def relation_hits(
         visible = example.visible_keys[head[0], positions, positions]
         picked, right = answer_links(links, weights, direction, visible)
         for row in np.flatnonzero(is_asked):
-            asked = int(links.word[row])
-            before, after = words_around(words, asked)
-            yield (
-                index,
-                asked + example.offset,
-                before,
-                words[asked],
-                after,
-                relation,
-                words[picked[row]],
-                " / ".join(words[gold_word] for gold_word in np.flatnonzero(links.gold[row])),
-                bool(right[row]),
-            )
+            gold = " / ".join(np.array(words)[links.gold[row]])
+            answer = (relation, words[picked[row]], gold, bool(right[row]))
+            yield hit_row(index, words, int(links.word[row]), example.offset, answer)
+
+
+def hit_row(
+    index: int, words: Sequence[str], position: int, offset: int, answer: Sequence[Any] = NO_ANSWER
+) -> tuple[Any, ...]:
+    """Make a row of a search, with at most 12 words before and after the one at a position."""
+    before = " ".join(words[max(0, position - AROUND) : position])
+    after = " ".join(words[position + 1 : position + 1 + AROUND])
+    if position > AROUND:
+        before = f"… {before}"
+    if position + 1 + AROUND < len(words):
+        after = f"{after} …"
+    return (index, position + offset, before, words[position], after, *answer)
 
 
 def show_bidi_controls(text: str) -> str:
@@ -363,23 +410,10 @@ def shown_in_browser(content: Any) -> Any:
 
 def render(template: Path, **values: object) -> str:
     """Return the page of a jinja2 template; text among ``values`` stays text, in JSON too."""
-    page = _compiled(template.read_text(encoding="utf-8"))
+    page = PAGES.from_string(template.read_text(encoding="utf-8"))
     return show_bidi_controls(page.render(values, policy=POLICY))
 
 
-@cache
-def _compiled(template: str) -> jinja2.Template:
-    """Compile a template once: for one page of it that takes longer than all else."""
-    pages = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    pages.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
-    return pages.from_string(template)
-
-
 def document(title: str, data: object) -> str:
-    """Return a page that shows a viewer's data and needs neither a network nor a kernel.
-
-    Comments and indentation of the script and the style are left out: they were a fifth of them.
-    """
-    style = INDENTATION.sub("", COMMENTS.sub("", STYLE))
-    script = INDENTATION.sub("", COMMENTS.sub("", SCRIPT))
-    return render(HERE / "viewer.html", title=title, data=data, style=style, script=script)
+    """Return a page that shows a viewer's data and needs neither a network nor a kernel."""
+    return render(HERE / "viewer.html", title=title, data=data, style=STYLE, script=SCRIPT)

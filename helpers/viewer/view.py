@@ -1,4 +1,4 @@
-"""Look at attention: any head of any stored example, in a notebook or in a file.
+"""Look at attention: any head of any stored example, or of a text, in a notebook or in a file.
 
 ``view(store, example=17, layer=8, head=10)`` is interactive in JupyterLab, where the kernel
 answers what the browser asks for.  Without a kernel, as in a saved notebook or its HTML copy, and
@@ -8,35 +8,47 @@ in other editors, the same view shows the maps that it holds.
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count, islice
 from operator import index
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
+from unicodedata import category
 
 import anywidget
+import numpy as np
 import pandas as pd
 import traitlets
 from anywidget.experimental import command
+from tokenizers import Encoding
 
+from helpers.data.records import Corpus, Record, Sentence
+from helpers.data.text_files import clean_word, is_english, quoted
+from helpers.data.treebank import parsed_text
 from helpers.errors import InputError
 from helpers.files import json_digest, write_atomic
 from helpers.metrics.heads import DIRECTIONS, Direction, head_label, head_labels
+from helpers.model.forward import number_words
+from helpers.model.loading import DEFAULT, Lens, Model, load_model
+from helpers.model.tokenizer import readable_tokens
 from helpers.plots.style import SEQUENTIAL_COLORS
-from helpers.store.arrays import plain
-from helpers.store.store import Store
+from helpers.store.extract import (
+    ComputedStore,
+    fill,
+    in_temporary_folder,
+    list_examples,
+    sentence_record,
+)
+from helpers.store.store import Level, Store, store_inputs
 from helpers.viewer import page
-from helpers.viewer.drawing import draw
-from helpers.viewer.page import MAX_HITS, check_relation, relation_names
+from helpers.viewer.page import ALL_RELATIONS, MAX_HITS, check_relation, relation_names
 
-ALL_RELATIONS = "(all)"
 MEANS = ("layer", "mean")
 CONTROL = "control"
-RELATION_SAMPLE_RECORDS = 300  # read for the names of relations to suggest
-NOTEBOOK_LIMIT = 1_000_000  # bytes of weights that a notebook's output may hold without a kernel
-FRAME_PIXELS = 620  # height of the controls and small maps
-TOKEN_PIXELS = 17  # height of a token
 NUMBERS = count(1)  # of the views of this kernel
 # JupyterLab removes the frame from a notebook that it does not trust, and keeps its text.
 UNTRUSTED = "JupyterLab shows the attention viewer here after its command Trust Notebook."
@@ -106,8 +118,10 @@ class Viewer:
         if suffix not in (".html", ".svg") or (suffix == ".svg" and examples is not None):
             expected = "name a file .html, or .svg for the drawing of one example"
             raise InputError(f"{path}: a view is a page or a drawing; {expected}")
-        content = draw(self) if suffix == ".svg" else None
-        content = content or page.document(self.heading, self.data(examples))
+        if suffix == ".svg":
+            content = page.drawing(self)
+        else:
+            content = page.document(self.heading, self.data(examples))
         write_atomic(path, content.encode())
         return path
 
@@ -120,9 +134,7 @@ class Viewer:
         """
         settings = self.settings()
         heads = range(self.store.layers * self.store.heads) if all_heads else [settings["head"]]
-        numbers = [self.example] if examples is None else plain(examples)
-        if not isinstance(numbers, (list, tuple, range)):
-            numbers = [numbers]
+        numbers = np.atleast_1d(self.example if examples is None else examples).tolist()
         indices = list(dict.fromkeys(whole("examples", number) for number in numbers))
         if not indices:
             raise InputError("a page needs an example; leave examples out for that of the view")
@@ -223,9 +235,9 @@ class Viewer:
         without its kernel, it would say that the widget has no model.
         """
         widget = ViewerWidget(self)
-        n_weights = self.store[self.example].stored_attention.size
-        content = self.data(all_heads=n_weights <= NOTEBOOK_LIMIT or bool(self.compare))
-        height = FRAME_PIXELS + TOKEN_PIXELS * len(content["pages"][0]["tokens"])
+        is_small = self.store[self.example].stored_attention.size <= 1_000_000
+        content = self.data(all_heads=is_small or bool(self.compare))
+        height = 620 + 17 * len(content["pages"][0]["tokens"])  # pixels: controls, then tokens
         document = html.escape(page.document(self.heading, content))
         output = (
             f'<div data-attention-viewer="{widget.settings["output"]}">'
@@ -280,9 +292,9 @@ def view(
     InputError
         If the store has no such example, head or relation, or the direction is none.
     """
-    for name, candidate in {"store": store, "control": control}.items():
-        if not isinstance(candidate, Store) and (name == "store" or candidate is not None):
-            problem = f"{name} is no store, but {type(candidate).__name__}"
+    for candidate in (store, store if control is None else control):
+        if not isinstance(candidate, Store):
+            problem = f"{type(candidate).__name__} is no store"
             raise InputError(f"{problem}; read, open_maps and open_store make stores")
     example = whole("example", example)
     layer = whole("layer", layer)
@@ -296,19 +308,16 @@ def view(
         raise InputError(f"there is no direction {direction!r}; use one of {', '.join(DIRECTIONS)}")
     if relation not in ("", ALL_RELATIONS):
         check_relation(store, relation)
-    is_like = control is None or (
-        len(control) == len(store) and control[example].shape == store[example].shape
-    )
-    if not is_like:
-        raise InputError("the control has other texts, layers or heads; read the same text with it")
-    labels = head_labels(store.layers, store.heads, numbers)
-    choices = ["", *MEANS, *labels] if control is None else ["", *MEANS, CONTROL, *labels]
-    if compare not in choices:
-        raise InputError(
-            f"there is no {compare!r} to compare the head with; use {', '.join(choices[1:])}"
-        )
+    choices = [*MEANS, *head_labels(store.layers, store.heads, numbers)]
     if control is not None:
+        if len(control) != len(store) or control[example].shape != store[example].shape:
+            problem = "the control has other texts, layers or heads"
+            raise InputError(f"{problem}; read the same text with it")
+        choices.append(CONTROL)
         compare = compare or CONTROL
+    if compare and compare not in choices:
+        expected = f"use {', '.join(choices)}"
+        raise InputError(f"there is no {compare!r} to compare the head with; {expected}")
     position = (numbers.index(layer), head - 1)
     return Viewer(store, example, position, relation, direction, title, compare, control)
 
@@ -337,7 +346,7 @@ class ViewerWidget(anywidget.AnyWidget):
 
     def __init__(self, viewer: Viewer) -> None:
         settings = viewer.settings()
-        sample = islice(viewer.store.records(), RELATION_SAMPLE_RECORDS)
+        sample = islice(viewer.store.records(), 300)  # has most names of relations
         settings["relations"] = relation_names(sample)
         settings = page.shown_in_browser(settings)
         # Names the element of the page; a notebook that is executed again has the same names.
@@ -374,3 +383,159 @@ class ViewerWidget(anywidget.AnyWidget):
             return {}, [page.quantize(page.in_square(example).stored_attention[head]).tobytes()]
         content = page.page_facts(store, example)
         return {"page": content}, page.buffers(example, content["special"])
+
+
+def read(
+    text: str | Sequence[str],
+    model: str | Path | Model = DEFAULT,
+    *,
+    level: Level = "token",
+    lens: Lens = "attention",
+    parser: str = "",
+) -> Store:
+    """Compute the attention maps of a text.
+
+    ``view(read("The keys to the cabinet are here."))`` shows them.  The text and its maps are in a
+    temporary folder, which is removed together with the store; the cache keeps nothing of them.
+
+    Parameters
+    ----------
+    text : str or sequence of str
+        A text in any language, or several.  Each is one example, however many sentences it has.
+    model : str, Path or Model
+        Name or folder of a model, as for ``--model``, or what `load_model` returns.
+    level : str
+        ``token`` shows what the model reads, of any text.  ``word`` joins tokens to words (section
+        4.1): those of English have syntactic relations, from a parse, and those of other languages
+        are as the tokenizer divides them.
+    lens : str
+        ``attention``, or ``norm`` for the norms of what each weight moves.
+    parser : str
+        Name of an installed spaCy pipeline, such as ``de_core_news_sm``, for the relations of a
+        text that is not English.
+
+    Returns
+    -------
+    Store
+        One example per text.
+
+    Raises
+    ------
+    InputError
+        If a text is empty or longer than the model takes, or if the model or the parser cannot be
+        loaded.
+    """
+    texts: list[Any] = (
+        [text] if not isinstance(text, Iterable) or isinstance(text, str) else list(text)
+    )
+    if not texts or not all(isinstance(entry, str) and entry.strip() for entry in texts):
+        raise InputError(f"read takes a text, or a list of texts, that are not empty; got {text!r}")
+    for name, value, choices in (("level", level, Level), ("lens", lens, Lens)):
+        if value not in get_args(choices):
+            raise InputError(f"there is no {name} {value!r}; use {' or '.join(get_args(choices))}")
+    if not isinstance(model, (str, Path, Model)):
+        problem = f"{type(model).__name__} is no name or folder of a model"
+        raise InputError(f"{problem}; save it with save_pretrained, or use open_maps for its maps")
+    encoder = model if isinstance(model, Model) else load_model(str(model))
+    spec = {"kind": "text", "texts": texts, "parser": parser}
+    corpus: Corpus[Any] = Corpus("own-text", spec, lambda _: iter(texts))
+    inputs = store_inputs(
+        encoder.key, corpus, level=level, lens=lens, max_tokens=encoder.max_length
+    )
+
+    def make(folder: Path) -> Store:
+        make_records = partial(_records, level=level, parser=parser)
+        list_examples(folder, encoder, corpus, inputs, make_records)
+        return fill(ComputedStore(folder, encoder))
+
+    return in_temporary_folder(make)
+
+
+def _records(
+    encoder: Model, corpus: Corpus[Any], max_tokens: int, counts: Counter[str], *, level: Level,
+    parser: str,
+) -> Iterator[Record]:  # fmt: skip
+    """Yield the record of each text; InputError for one that the model cannot take."""
+    for text in corpus.read(counts):
+        try:
+            encoding = encoder.tokenizer.backend_tokenizer.encode(text)
+        except TypeError as error:
+            problem = "has a half of a character (a surrogate); decode it again"
+            raise InputError(f"the text {quoted(text)} {problem}") from error
+        for name in encoder.tokenizer.all_special_tokens:
+            if name in text:
+                print(
+                    f"{quoted(text)}: {name} is read as text, not as a special token.",
+                    file=sys.stderr,
+                )
+        if len(encoding) > max_tokens:
+            problem = f"has {len(encoding)} tokens, and {encoder.name} takes {max_tokens}"
+            raise InputError(f"the text {quoted(text)} {problem}; give a part of it")
+        if level == "token":
+            inputs = {"input_ids": encoding.ids, "token_type_ids": encoding.type_ids}
+            tokens = readable_tokens(encoder.tokenizer, encoding.ids)
+            yield {"tokens": tokens, "title": "", "inputs": inputs}
+        elif parser or is_english([text]):
+            parse = _parsed(text, parser)
+            record = sentence_record(encoder, parse, max_tokens, counts)
+            if record is None:
+                raise InputError(f"the text {quoted(text)}: {', '.join(counts)}; use level='token'")
+            yield record
+        else:
+            yield _word_record(encoding, text, counts)
+
+
+def _parsed(text: str, parser: str) -> Sentence:
+    """Parse a text; the trees of its sentences stand side by side."""
+    words: list[str] = []
+    heads: list[int] = []
+    relations: list[str] = []
+    tags: list[str | None] = []
+    spaces: list[bool] = []
+    for sentence in parsed_text(text, parser).records():
+        heads += [head and head + len(words) for head in sentence.heads]
+        words += sentence.words
+        relations += sentence.relations
+        tags += sentence.tags
+        spaces += sentence.spaces
+    tree = (tuple(words), tuple(heads), tuple(relations))
+    return Sentence(*tree, "dev", "", tuple(tags), tuple(spaces))
+
+
+def _is_inside_word(characters: str) -> bool:
+    """Tell whether a word goes on here, where some tokenizers cut: at a combining mark."""
+    return "".join(category(character)[0] for character in characters) in ("LM", "ML", "MM")
+
+
+def _word_record(encoding: Encoding, text: str, counts: Counter[str]) -> Record:
+    """Make the record of words as the tokenizer divides them, and as spaces do.
+
+    Some tokenizers (Llama 2, Gemma) have no words of their own.
+    """
+    words: list[str] = []
+    word_of_token: list[int | None] = []
+    start = end = 0  # of the last word, in characters
+    id_before = None
+    for word_id, (first, last) in zip(encoding.word_ids, encoding.offsets, strict=True):
+        if word_id is None:  # a special token
+            word_of_token.append(None)
+            continue
+        is_new = word_id != id_before and not _is_inside_word(text[max(first - 1, 0) : first + 1])
+        if is_new or text[end : first + 1] != text[end : first + 1].strip():
+            words.append("")
+            start = first
+        end = max(last, first)
+        words[-1] = clean_word(text[start:end].strip(), counts)
+        word_of_token.append(len(words) - 1)
+        id_before = word_id
+    return {
+        "words": words,
+        "split": "dev",
+        "source": "",
+        "offset": word_of_token.index(0),
+        "inputs": {
+            "input_ids": encoding.ids,
+            "token_type_ids": encoding.type_ids,
+            "groups": number_words(word_of_token),
+        },
+    }

@@ -46,10 +46,11 @@ def test_coreference_scores_draw_the_held_out_head_two_rules_and_the_paper(low, 
         "accuracy_high": systems["accuracy"] + high,
     }
     systems = systems.assign(**bounds)
-    table = pd.concat([systems.assign(type="all"), systems.assign(type="pronoun")])
+    types = ("all", "pronoun", "proper", "nominal")
+    table = pd.concat([systems.assign(type=name) for name in types])
     figure = scores.coreference_scores(table, model=LONG_NAME)
     check(figure)
-    assert len(figure.axes) == 2
+    assert len(figure.axes) == 4
     for axes in figure.axes:
         assert [bar.get_width() for bar in axes.patches] == [42, 60, 40]
         assert intervals(axes) == [(value + low, value + high) for value in (42, 60, 40)]

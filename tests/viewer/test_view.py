@@ -23,7 +23,6 @@ from viewer_stores import (
 from helpers.data.links import read_links
 from helpers.errors import InputError
 from helpers.metrics.heads import DIRECTIONS
-from helpers.plots.style import RIGHT, WRONG
 from helpers.store.store import Example
 from helpers.viewer import view as view_module
 from helpers.viewer.page import (
@@ -31,6 +30,7 @@ from helpers.viewer.page import (
     answer_links,
     document,
     embedded_page,
+    panels_of_view,
     summaries,
     thumbnails,
 )
@@ -199,53 +199,41 @@ def test_view_is_the_same_output_in_every_kernel_and_another_for_every_view(monk
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def drawn_lines(path):
-    """The lines of a picture, as (color, opacity), and its texts."""
-    root = ElementTree.fromstring(path.read_text(encoding="utf-8"))
-    lines = [
-        (line.get("stroke"), float(line.get("stroke-opacity"))) for line in root.iter(f"{SVG}line")
-    ]
-    return lines, [text.text for text in root.iter(f"{SVG}text")]
-
-
 def test_save_draws_the_weights_as_svg(tmp_path):
     store = word_store(SENTENCE)
-    lines, texts = drawn_lines(view(store, layer=2, head=3).save(tmp_path / "head.svg"))
-    weights = store[0].attention[1, 2]
-    expected = sorted(weights[weights >= 0.004].tolist())
-    assert [opacity for _, opacity in sorted(lines, key=lambda line: line[1])] == pytest.approx(
-        expected, abs=1e-4
-    )
-    assert texts[0] == "Head 2-3" and texts.count(HOSTILE) == 2 and texts.count("[CLS]") == 2
+    viewer = view(store, layer=2, head=3)
+    root = ElementTree.parse(viewer.save(tmp_path / "head.svg")).getroot()
+    texts = [text.text for text in root.iter(f"{SVG}text")]
+    assert "Head 2-3" in texts and texts.count("[CLS]") == 2
+    assert texts.count(f"{HOSTILE[:10]}…") == 2
+    (panel,) = panels_of_view(viewer)
+    np.testing.assert_array_equal(panel.weights, store[0].attention[1, 2])
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_svg_of_a_relation_has_the_answers_and_no_special_tokens(direction, tmp_path):
+def test_panel_of_a_relation_has_the_answers_and_no_special_tokens(direction):
     store = word_store(SENTENCE)
-    viewer = view(store, layer=2, head=1, relation="(all)", direction=direction)
-    lines, texts = drawn_lines(viewer.save(tmp_path / "head.svg"))
-    assert "[CLS]" not in texts
+    (panel,) = panels_of_view(view(store, layer=2, head=1, relation="(all)", direction=direction))
+    assert panel.words == SENTENCE["words"]
     links = read_links(SENTENCE)
     words = store[0].word_positions
     weights = store[0].attention[1, 0][words, words]
     _, right = answer_links(links, weights, direction, np.ones(weights.shape, bool))
-    assert sum(color == RIGHT for color, _ in lines) == right.sum()
+    verdicts = [link.verdict for link in panel.links]
+    assert verdicts.count("right") == right.sum()
     n_wrong = (~right & ~links.is_root).sum()
-    assert sum(color == WRONG for color, _ in lines) == n_wrong
+    assert verdicts.count("wrong") == verdicts.count("missed") == n_wrong
 
 
-def test_maps_are_drawn_side_by_side(tmp_path):
+def test_maps_are_drawn_side_by_side():
     store, control = word_store(OTHER), word_store(SENTENCE, OTHER)
     control.examples.pop(0)
     control.manifest["model"]["random_init"] = 0
-    maps = store[0].attention.astype(float)
-    expected = {"3-4": maps[2, 3], "control": control[0].attention[1, 0].astype(float)}
+    maps = store[0].attention
+    expected = {"3-4": maps[2, 3], "control": control[0].attention[1, 0], "mean": maps.mean((0, 1))}
     for choice, weights in expected.items():
-        viewer = view(store, layer=2, head=1, compare=choice, control=control)
-        lines, _ = drawn_lines(viewer.save(tmp_path / "two.svg"))
-        weights_of_both = np.concatenate([maps[1, 0].ravel(), weights.ravel()])
-        total = sum(opacity for _, opacity in lines)
-        assert total == pytest.approx(weights_of_both[weights_of_both >= 0.004].sum(), abs=0.01)
+        panels = panels_of_view(view(store, layer=2, head=1, compare=choice, control=control))
+        np.testing.assert_array_equal([panel.weights for panel in panels], [maps[1, 0], weights])
 
 
 def test_names_of_heads_are_those_of_a_run_of_the_same_weights(tmp_path, monkeypatch):
