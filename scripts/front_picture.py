@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from helpers.metrics.heads import parse_head
-from helpers.metrics.models import rows_of_model
+from helpers.metrics import rows_of_model
 from helpers.store.store import Example
 from helpers.viewer.view import read
 
