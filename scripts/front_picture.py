@@ -12,8 +12,8 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
 
-from helpers.metrics.heads import parse_head
 from helpers.metrics import rows_of_model
+from helpers.metrics.heads import parse_head
 from helpers.store.store import Example
 from helpers.viewer.view import read
 

@@ -19,7 +19,7 @@ from helpers.model.sites import Outputs, Site, attending_layers, base_transforme
 
 
 @contextmanager
-def remove_heads(model: Model | nn.Module, heads: Iterable[Any]) -> Iterator[None]:
+def remove_heads(model: Any, heads: Iterable[Any]) -> Iterator[None]:
     """Remove attention heads from a model inside the context.
 
     The output of a removed head is zero, so that nothing of it reaches the layers above.  Its own
@@ -35,7 +35,7 @@ def remove_heads(model: Model | nn.Module, heads: Iterable[Any]) -> Iterator[Non
     Raises
     ------
     InputError
-        For a head that the model does not have.
+        For a head that the model does not have, or a name in place of a model.
     ModelError
         If the outputs of the model's heads cannot be located.
 
@@ -49,6 +49,8 @@ def remove_heads(model: Model | nn.Module, heads: Iterable[Any]) -> Iterator[Non
     if isinstance(model, Model):
         n_heads = model.heads
         model = model.model
+    elif not isinstance(model, nn.Module):
+        raise InputError(f"{model!r:.60} is no model; give what load_model returns")
     else:
         config = base_transformer(model).config
         n_heads = config.num_attention_heads // getattr(config, "head_ratio", 1)  # ConvBERT's

@@ -16,6 +16,10 @@ NO_MAPS = (
     "there are no maps (None, or an empty tuple), because attention was computed by sdpa or flash "
     'attention; load the model with attn_implementation="eager"'
 )
+WITHOUT_SOME = (
+    "some layers have no map (None); leave them out: "
+    "tuple(layer for layer in maps if layer is not None)"
+)
 GENERATED = (
     "maps by step, as generate() returns them; run the model once over the finished text: "
     "model(sequences[:1], output_attentions=True).attentions"
@@ -84,7 +88,8 @@ def _maps_of_examples(maps: Any, tokens: Any) -> Sequence[Any]:
     """
     maps = getattr(maps, "attentions", maps)
     if len(tokens) and _has_none(maps):
-        raise InputError(NO_MAPS)
+        has_some = isinstance(maps, (list, tuple)) and any(map(_ndim, maps))
+        raise InputError(WITHOUT_SOME if has_some else NO_MAPS)
     is_one = _is_example(tokens)
     n_texts = 1 if is_one else len(tokens)
     if _ndim(maps) == 5:

@@ -46,3 +46,8 @@ def test_remove_heads_takes_a_model_of_transformers(tiny_encoder):
 def test_remove_heads_refuses_what_is_no_head(tiny_encoder, head):
     with pytest.raises(InputError, match="no head"), remove_heads(tiny_encoder("bert"), [head]):
         pass
+
+
+def test_remove_heads_refuses_the_name_of_a_model():
+    with pytest.raises(InputError, match="load_model"), remove_heads("minilm", ["1-1"]):
+        pass

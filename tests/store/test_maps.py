@@ -262,6 +262,7 @@ class Outputs:
         ((), list("abcde"), "eager"),
         (None, list("abcde"), "eager"),
         ((None, None), list("abcde"), "sdpa"),
+        ((None, GOOD[0]), list("abcde"), "leave them out"),
         ([(None,), (None,)], [list("abcde")] * 2, "sdpa"),
         (Outputs((None,)), list("abcde"), "sdpa"),
         (Outputs((layers_of(GOOD), layers_of(GOOD))), list("abcde"), "the finished text"),
