@@ -178,7 +178,7 @@ def without_head(outputs: np.ndarray, head: int) -> np.ndarray:
 def mean_output(outputs_by_text: Sequence[np.ndarray]) -> np.ndarray:
     """Compute the mean output of a head over the tokens of all texts."""
     vectors = [vector for outputs in outputs_by_text for vector in outputs]
-    return sum(vectors) / len(vectors)
+    return np.sum(vectors, axis=0) / len(vectors)
 
 
 def changed_answers(is_right: np.ndarray, is_right_after: np.ndarray) -> np.ndarray:

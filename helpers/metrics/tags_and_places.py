@@ -298,10 +298,10 @@ def gain_table(counts: HeadCounts, without_name: str, gain_name: str) -> pd.Data
     for relation, (train, dev, is_frequent) in frequent_sums(counts).items():
         right, rival_right, total = np.moveaxis(train.sum(axis=0), -1, 0)
         gains = np.where(is_frequent, divide(right - rival_right, total), -np.inf)
-        direction, *head = np.unravel_index(gains.argmax(), gains.shape)
-        sums.append(dev[:, direction, *head])
+        direction, layer, head = np.unravel_index(gains.argmax(), gains.shape)
+        sums.append(dev[:, direction, layer, head])
         rows.append({
-            "relation": relation, "head": head_label(*head, counts.layer_numbers),
+            "relation": relation, "head": head_label(layer, head, counts.layer_numbers),
             "direction": DIRECTIONS[direction], **mean_gain(sums[-1:], without_name, gain_name),
         })  # fmt: skip
     if rows:
