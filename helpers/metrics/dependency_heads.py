@@ -307,7 +307,7 @@ def beside_paper(table: pd.DataFrame) -> pd.DataFrame:
     fits = relation_table().set_index(["scheme", "relation"])["fit"]
     rows = table.dropna(subset="paper_accuracy")
     fits_of_scheme = fits.get(scheme_of(table["relation"]), pd.Series(dtype=object))
-    return rows.assign(fit=rows["relation"].map(fits_of_scheme).fillna("exact"))
+    return rows.assign(fit=rows["relation"].map(fits_of_scheme).astype(object).fillna("exact"))
 
 
 def relation_tables(store: Store, counts: HeadCounts, *, minimum: int) -> dict[str, pd.DataFrame]:
