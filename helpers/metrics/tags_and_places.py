@@ -206,6 +206,7 @@ def count_with_rule(examples: Iterable[Example], rules: pd.DataFrame) -> HeadCou
         by_both = []
         for direction in DIRECTIONS:
             allowed = by_dependent(visible, direction)[:, None, links.query] & is_other
+            # The small number keeps the logarithm finite where a head gives a word nothing.
             log_weights = np.log(by_dependent(maps, direction)[:, :, links.query] + 1e-5)
             by_rule.append(is_best_right(np.broadcast_to(log_p, allowed.shape), allowed, links))
             by_both.append(is_best_right(log_p + log_weights, allowed, links))
