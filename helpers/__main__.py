@@ -28,13 +28,14 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import fields, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from helpers import __version__
 from helpers.errors import InputError
 from helpers.files import build_dir, cache_root, figures_dir, resolve_user_path
-from helpers.settings import Settings, flag, make_settings, read_literal
+from helpers.settings import HELP, Settings, flag, make_settings, read_literal
 
 PROGRAM = "python -m helpers"
 PAPER_MODEL = "bert-base-uncased"
@@ -112,7 +113,7 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
             is_text = setting.type in (str, str | None)
             options = {"default": setting.default, "type": str if is_text else read_literal}
         default = f" (default: {setting.default})" if setting.default else ""
-        help_text = setting.metadata["help"] + default
+        help_text = HELP[setting.name] + default
         command.add_argument(flag(setting.name), help=help_text, **options)
 
 
@@ -121,7 +122,7 @@ def _run(options: argparse.Namespace) -> int:
     from helpers.results import Results, check_run_folder, run_name
     from helpers.study import Study
 
-    settings = make_settings(**{name: vars(options)[name] for name in vars(Settings())})
+    settings = make_settings(**{name: vars(options)[name] for name in HELP})
     paths = run.list_notebooks(options.only, extended=options.extended)
     parameters = {name: read_literal(value) for name, value in options.parameters}
     run.check_notebooks(paths, settings, parameters)
@@ -136,7 +137,8 @@ def _run(options: argparse.Namespace) -> int:
     # The bundled default needs no check, which takes seconds.
     if options.dry_run or settings != make_settings(name=settings.name):
         study = Study(**vars(settings))
-        for line in run.check_inputs(study, set().union(*map(run.used_settings, paths))):
+        used = set().union(*map(run.used_settings, paths))
+        for line in chain(run.describe_parameters(parameters), run.check_inputs(study, used)):
             print(line, flush=True)
         if options.dry_run:
             print(*run.describe_support(study.encoder), sep="\n")

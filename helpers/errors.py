@@ -7,20 +7,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-MAX_CHARACTERS = 280  # of a message about a corpus
 
-
-def one_line(message: str) -> str:
-    """Escape characters that cannot be printed, and leave out the middle of a long message."""
+def one_line(text: str) -> str:
+    """Escape characters that cannot be printed."""
     escaped = [
         character if character.isprintable() else character.encode("unicode_escape").decode()
-        for character in message
+        for character in text
     ]
-    message = "".join(escaped)
-    if len(message) <= MAX_CHARACTERS:
-        return message
-    half = MAX_CHARACTERS // 2  # the problem stands at the start, the remedy at the end
-    return f"{message[:half]} ... {message[-half:]}"
+    return "".join(escaped)
 
 
 class InputError(ValueError):
@@ -30,19 +24,19 @@ class InputError(ValueError):
 class CorpusError(InputError):
     """A corpus file cannot be read; the message starts with the file and, if known, the line.
 
-    The message may quote the file: it is shown in one line, and not too long a one.
+    The message is shown in one line.  What it quotes from the file is short, as from
+    `helpers.data.text_files.quoted`.
     """
 
     def __init__(self, path: str | Path, message: str, line: int | None = None) -> None:
         # An error is sent from a worker process as its arguments.
         super().__init__(path, message, line)
-        self.path = str(path)
-        self.message = message
         self.line = line
 
     def __str__(self) -> str:
-        location = self.path if self.line is None else f"{self.path}:{self.line}"
-        return f"{location}: {one_line(self.message)}"
+        path, message, line = self.args
+        location = path if line is None else f"{path}:{line}"
+        return f"{location}: {one_line(message)}"
 
 
 class ModelError(InputError):

@@ -24,11 +24,11 @@ from safetensors import SafetensorError
 
 from helpers.errors import StoreError
 
-PROJECT_ROOT = Path(__file__).resolve().parent.parent  # the folder that holds ``helpers/``
+PROJECT_ROOT = Path(__file__).resolve().parent.parent  # the folder that holds both packages
 IN_CHECKOUT = (PROJECT_ROOT / "notebooks").is_dir()  # an installed copy has no notebooks
 FREE_SPACE_ADVICE = (
-    "make room or set ATTENTION_CACHE (for results ATTENTION_FIGURES, ATTENTION_BUILD) to a folder "
-    "that can be written to, then run again: everything that was finished is kept"
+    "make room, or set ATTENTION_CACHE (for results ATTENTION_BUILD) to a folder that can be "
+    "written to, then run again: everything that was finished is kept"
 )
 
 
@@ -48,9 +48,8 @@ def cache_root() -> Path:
 
 def _results_dir(name: str, slug: str) -> Path:
     """Locate a folder of a run's results; ``ATTENTION_FIGURES`` and ``ATTENTION_BUILD`` move it."""
-    parent = PROJECT_ROOT if IN_CHECKOUT else Path.cwd()
-    root = Path(os.environ.get(f"ATTENTION_{name.upper()}") or parent / name)
-    return root.expanduser() / slug
+    default = (PROJECT_ROOT if IN_CHECKOUT else Path.cwd()) / name
+    return Path(os.environ.get(f"ATTENTION_{name.upper()}") or default).expanduser() / slug
 
 
 figures_dir = partial(_results_dir, "figures")  # of a committed run
@@ -80,22 +79,18 @@ def resolve_user_path(name: str | Path) -> Path:
     return in_project if in_project.exists() and not path.exists() else path
 
 
-def write_atomic(path: Path, data: bytes, *, sync: bool = True) -> None:
-    """Write a file atomically: readers see the old file or all of the new one.
-
-    ``sync`` is as for `atomic_file`.
-    """
-    with atomic_file(path, sync=sync) as temporary:
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write a file atomically: readers see the old file or all of the new one."""
+    with atomic_file(path) as temporary:
         temporary.write_bytes(data)
 
 
 @contextmanager
-def atomic_file(path: Path, *, sync: bool = True) -> Iterator[Path]:
+def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write to, which is renamed to ``path`` when it is whole.
 
-    With ``sync`` the file is on the disk before it gets its name.  Without, the system writes it to
-    the disk in the background.  If the power fails, the file can be damaged; if the process is
-    killed, it cannot.
+    The system writes the file to the disk in the background.  If the power fails, the file can be
+    damaged; if the process is killed, it cannot.
     """
     # A process number would not do: workers on two machines can share both it and the folder.
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:12]}.tmp")
@@ -104,9 +99,6 @@ def atomic_file(path: Path, *, sync: bool = True) -> Iterator[Path]:
         try:
             yield temporary
             inherit_permissions(temporary)
-            if sync:
-                with temporary.open("r+b") as file:
-                    os.fsync(file.fileno())
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
@@ -127,9 +119,8 @@ def write_errors(path: Path) -> Iterator[None]:
         reason = getattr(error, "strerror", None) or error  # safetensors has only a message
         existing_parent = next(parent for parent in path.parents if parent.is_dir())
         free = shutil.disk_usage(existing_parent).free
-        raise StoreError(
-            f"{path}: cannot be written ({reason}; {free:,} bytes are free); {FREE_SPACE_ADVICE}"
-        ) from error
+        problem = f"cannot be written ({reason}; {free:,} bytes are free)"
+        raise StoreError(f"{path}: {problem}; {FREE_SPACE_ADVICE}") from error
 
 
 def check_free(folder: Path, needed: int) -> None:
@@ -149,10 +140,8 @@ def check_free(folder: Path, needed: int) -> None:
     """
     free = shutil.disk_usage(folder).free
     if needed > free:
-        raise StoreError(
-            f"{folder}: the maps need {needed:,} more bytes and {free:,} are free; "
-            f"{FREE_SPACE_ADVICE}; or use --stream, which stores no maps"
-        )
+        problem = f"{folder}: the maps need {needed:,} more bytes and {free:,} are free"
+        raise StoreError(f"{problem}; {FREE_SPACE_ADVICE}; or use --stream, which stores no maps")
 
 
 @contextmanager
@@ -233,13 +222,11 @@ def file_digests(*paths: Path, without: Collection[str] = ()) -> dict[str, str]:
     """
     digests = {}
     for path in paths:
-        root = path.parent
-        while (root / "__init__.py").is_file():
-            root = root.parent
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
             is_code = file.is_file() and file.suffix not in (".md", ".pyc")
             if is_code and file.name not in without:
-                digests[file.relative_to(root).as_posix()] = sha256(file)
+                name = file.resolve().relative_to(PROJECT_ROOT).as_posix()
+                digests[name] = sha256(file)
     return digests
 
 

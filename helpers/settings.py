@@ -3,7 +3,7 @@
 import ast
 import os
 import re
-from dataclasses import Field, dataclass, field, fields, replace
+from dataclasses import Field, dataclass, fields, replace
 from typing import Any, cast
 
 from helpers.errors import InputError
@@ -24,22 +24,71 @@ FORMS = {
     "dtype": "float32|float16|bfloat16",
     "lens": "attention|norm",
     "formats": r"((png|svg|pdf),?\b)+",
-    # One folder.  Some names are those of other folders of ``build/``, or columns of compared runs.
-    "name": r"|(?!(book(-\w+)?|compare|student|screens|claim|paper|relation|section)$)"
-    r"[^\W_][\w.+-]{0,59}",
+    "name": r"|[^\W_][\w.+-]{0,59}",  # one folder
 }
-
-
-def _setting(default: Any, help_text: str) -> Any:
-    return field(default=default, metadata={"help": help_text})
+# Names of other folders of ``build/``, and of columns of compared runs.
+TAKEN_NAMES = r"book(-\w+)?|compare|student|screens|claim|paper|relation|section"
 
 
 @dataclass(frozen=True)
 class Settings:
     """Settings of a run: its model, corpora, sizes, and how it is executed.
 
-    The command line has a flag for each.  A size of None has no limit.  `make_settings` makes them
-    from what a user gives.
+    The command line has a flag for each; its help is the line below its name here.  A size of
+    None has no limit.  `make_settings` makes settings from what a user gives.
+
+    Attributes
+    ----------
+    model : str
+        minilm (bundled), mpnet or smollm2 (extras), a local folder, or a hub name
+    revision : str or None
+        hub revision: a branch, tag or commit
+    random_init : int or None
+        a seed: re-initialise all weights but the embeddings
+    text : str
+        text file, or folder of .txt and .md (default: bundled sample)
+    treebank : str
+        corpus name, file, folder or TRAIN,DEV (default: automatic parses)
+    pairs : str
+        file of labelled pairs of words, for 4.2 in place of trees
+    parser : str
+        spaCy pipeline for automatic parses (default: English, bundled)
+    coref : str
+        corpus name, file or folder of coreference (default: bundled sample)
+    vectors : str
+        GloVe text file (default: glove.6B.50d)
+    segments : int or None
+        segments of two paragraphs to sample ('all': no limit)
+    sentences : int or None
+        treebank sentences to sample ('all': no limit)
+    gradient_segments : int or None
+        segments for the gradients of 3.2 ('all': no limit)
+    max_tokens : int
+        largest number of tokens of an example
+    minimum_count : int
+        smallest number of words of a relation in Table 1
+    seeds : int
+        number of training runs of each probe, or of the encoder (09)
+    seed : int
+        random seed of every sample and training run
+    quick : bool
+        for a class: at most 24 segments, 120 sentences, one seed, other small sizes
+    device : str
+        cpu, cuda, mps or auto
+    dtype : str
+        float32, float16 or bfloat16 for the forward pass
+    lens : str
+        attention, or norm (weight times values, Kobayashi 2020)
+    stream : bool
+        compute maps of sections 3 and 6 as they are read; store none
+    workers : int
+        number of local Dask processes for extraction (0: none)
+    scheduler : str
+        address (tcp://...) of a Dask cluster with the same cache folder
+    name : str
+        folder of results: letters, digits, . _ + - (default: see the model)
+    formats : str
+        formats of figures, such as png,svg,pdf; PNG is always written
 
     Raises
     ------
@@ -47,43 +96,31 @@ class Settings:
         For a value of the wrong type or out of bounds; the message names the flag.
     """
 
-    model: str = _setting(
-        "minilm", "minilm (bundled), mpnet or smollm2 (extras), a local folder, or a hub name"
-    )
-    revision: str | None = _setting(None, "hub revision: a branch, tag or commit")
-    random_init: int | None = _setting(None, "a seed: re-initialise all weights but the embeddings")
-    text: str = _setting("", "text file, or folder of .txt and .md (default: bundled sample)")
-    treebank: str = _setting(
-        "", "corpus name, file, folder or TRAIN,DEV (default: automatic parses)"
-    )
-    pairs: str = _setting("", "file of labelled pairs of words, for 4.2 in place of trees")
-    parser: str = _setting("", "spaCy pipeline for automatic parses (default: English, bundled)")
-    coref: str = _setting(
-        "", "corpus name, file or folder of coreference (default: bundled sample)"
-    )
-    vectors: str = _setting("", "GloVe text file (default: glove.6B.50d)")
-    segments: int | None = _setting(1000, "segments of two paragraphs to sample ('all': no limit)")
-    sentences: int | None = _setting(2000, "treebank sentences to sample ('all': no limit)")
-    gradient_segments: int | None = _setting(
-        128, "segments for the gradients of 3.2 ('all': no limit)"
-    )
-    max_tokens: int = _setting(128, "largest number of tokens of an example")
-    minimum_count: int = _setting(100, "smallest number of words of a relation in Table 1")
-    seeds: int = _setting(3, "number of training runs of each probe, or of the encoder (09)")
-    seed: int = _setting(0, "random seed of every sample and training run")
-    quick: bool = _setting(
-        False, "for a class: at most 24 segments, 120 sentences, one seed, other small sizes"
-    )
-    device: str = _setting("auto", "cpu, cuda, mps or auto")
-    dtype: str = _setting("float32", "float32, float16 or bfloat16 for the forward pass")
-    lens: str = _setting("attention", "attention, or norm (weight times values, Kobayashi 2020)")
-    stream: bool = _setting(False, "compute maps of sections 3 and 6 as they are read; store none")
-    workers: int = _setting(0, "number of local Dask processes for extraction (0: none)")
-    scheduler: str = _setting(
-        "", "address (tcp://...) of a Dask cluster with the same cache folder"
-    )
-    name: str = _setting("", "folder of results: letters, digits, . _ + - (default: see the model)")
-    formats: str = _setting("png", "formats of figures, such as png,svg,pdf; PNG is always written")
+    model: str = "minilm"
+    revision: str | None = None
+    random_init: int | None = None
+    text: str = ""
+    treebank: str = ""
+    pairs: str = ""
+    parser: str = ""
+    coref: str = ""
+    vectors: str = ""
+    segments: int | None = 1000
+    sentences: int | None = 2000
+    gradient_segments: int | None = 128
+    max_tokens: int = 128
+    minimum_count: int = 100
+    seeds: int = 3
+    seed: int = 0
+    quick: bool = False
+    device: str = "auto"
+    dtype: str = "float32"
+    lens: str = "attention"
+    stream: bool = False
+    workers: int = 0
+    scheduler: str = ""
+    name: str = ""
+    formats: str = "png"
 
     def __post_init__(self) -> None:
         for setting in fields(self):
@@ -91,10 +128,12 @@ class Settings:
             if not _is_valid(setting, value):
                 least = MINIMUM.get(setting.name, 0)
                 numbers = f"; numbers from {least} to {MAX_NUMBER:,}" if least else ""
-                expected = f"expected {setting.metadata['help']}{numbers}"
+                expected = f"expected {HELP[setting.name]}{numbers}"
                 if isinstance(value, str) and _is_valid(setting, read_literal(value)):
                     expected = "this is text; leave out its quotes, and use papermill's -p, not -r"
                 raise InputError(f"{flag(setting.name)} {value}: {expected}")
+        if re.fullmatch(TAKEN_NAMES, self.name):
+            raise InputError(f"--name {self.name}: the name is already taken; choose another one")
         if self.treebank and self.pairs:
             raise InputError("--pairs takes the place of --treebank; give one of them")
 
@@ -104,6 +143,7 @@ class Settings:
         return 12 if self.quick else 100
 
 
+HELP = dict(re.findall(r"^    (\w+) : .*\n +(.*)", Settings.__doc__ or "", re.MULTILINE))
 # Settings that change results.
 RESULT_SETTINGS = [
     setting.name for setting in fields(Settings) if setting.name not in EXECUTION_SETTINGS

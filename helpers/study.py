@@ -4,14 +4,13 @@ A model is named as in the column ``model`` of tables: "trained" is the study's 
 random weights, and "entropy-matched" has the entropies of the study's own besides.  Further random
 weights are "random-1", "random-2" ...  "reordered" has the trained layers in random order.  A
 finished store opens without a model, so that a notebook whose results are all in the cache neither
-loads one nor imports torch.  The functions at the end write what a reader has to know of a model.
+loads one nor imports torch.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,11 +19,10 @@ import pandas as pd
 from jaxtyping import Shaped
 
 from helpers.cache import cached
-from helpers.data.preview import note_text
 from helpers.data.records import cluster_of
 from helpers.data.text_files import BUNDLED_IN_ENGLISH, ENGLISH, existing_file, is_english
-from helpers.data.wikipedia import articles, segments
-from helpers.errors import InputError, ModelError, StoreError
+from helpers.data.wikipedia import articles, note_text, segments
+from helpers.errors import CorpusError, ModelError
 from helpers.model.loading import load_model, model_key
 from helpers.results import Results, run_name
 from helpers.settings import flag, make_settings
@@ -44,6 +42,11 @@ NO_BEGINNING = (
     "Its texts begin without a special token. The first word of a sentence therefore takes "
     "the attention that has no better use, and it stays a candidate in section 4."
 )
+MORE_THAN_MAPS = (
+    "The heads of this model do more than weigh value vectors by their attention, so its maps do "
+    "not show all that a head does."
+)
+TITLES = {"minilm": "MiniLM", "mpnet": "MPNet", "smollm2": "SmolLM2-135M"}
 # Of built-in models whose weights are not those that were trained; shown with every result.
 WEIGHTS_NOTES = {"smollm2": "4-bit weights, dequantised"}
 
@@ -100,14 +103,11 @@ class Study:
         if "model" not in self.results.facts:
             self.load()
         model = self.results.facts["model"]
-        titles = {"minilm": "MiniLM", "mpnet": "MPNet", "smollm2": "SmolLM2-135M"}
         name = run_name(self.settings)
-        parts = [titles.get(name, name), f"{model['layers']} layers of {model['heads']} heads"]
-        if self.settings.model in WEIGHTS_NOTES:
-            parts.append(WEIGHTS_NOTES[self.settings.model])
-        if self.settings.lens == "norm":
-            parts.append("norm lens")
-        return ", ".join(parts)
+        parts = [TITLES.get(name, name), f"{model['layers']} layers of {model['heads']} heads"]
+        parts.append(WEIGHTS_NOTES.get(self.settings.model, ""))
+        parts.append("norm lens" if self.settings.lens == "norm" else "")
+        return ", ".join(filter(None, parts))
 
     def model_key(self, name: str = "trained") -> dict[str, Any]:
         """Compute what decides the maps of a model or control, without reading its weights.
@@ -169,13 +169,14 @@ class Study:
             seed = settings.seed + number + (0 if seed is None else seed + 1)
         return {"revision": settings.revision, "dtype": settings.dtype, "random_init": seed}
 
+    @property
     def _entropy_corpus(self) -> Corpus[Segment]:
-        """Choose the texts on which the heads of a control get the model's entropies."""
+        """The texts on which the heads of a control get the model's entropies."""
         return self.segment_corpus(4 if self.settings.quick else 16)
 
     def _matched_to(self) -> dict[str, Any]:
         """List what temperatures are computed from, besides the random control."""
-        return store_inputs(self.model_key(), self._entropy_corpus(), **self._map_options)
+        return store_inputs(self.model_key(), self._entropy_corpus, **self._map_options)
 
     def _match_entropies(self) -> Model:
         """Give the heads of the random control the mean entropies of the model's heads."""
@@ -187,7 +188,7 @@ class Study:
             from helpers.model.forward import model_inputs, padded
             from helpers.model.sites import temperatures
 
-            texts = self._open("trained", self._entropy_corpus(), stream=True)
+            texts = self._open("trained", self._entropy_corpus, stream=True)
             batch = padded(trained, [model_inputs(trained, record) for record in texts.records()])
             return temperatures(random.model.base_model, trained.model.base_model, batch)
 
@@ -367,15 +368,12 @@ class Study:
         Store
             That of the treebank, or that of the segments if there are no parses.
         """
-        settings = self.settings
         try:
             return self.treebank_store(stream=stream)
-        except InputError as error:
-            has_other_cause = isinstance(error, ModelError | StoreError)
-            if has_other_cause or settings.treebank or settings.pairs or settings.parser:
+        except CorpusError:  # the text is too short, no prose, or not of the parser's language
+            if self.settings.treebank or self.settings.pairs:
                 raise
-        # The text is too short, no prose, or not of the parser's language.
-        return self.segment_store(stream=stream)
+            return self.segment_store(stream=stream)
 
     @cached_property
     def embeddings(self) -> Embeddings | None:
@@ -437,9 +435,7 @@ class Study:
         """The sentences on what the run lacks, on its model and on its text."""
         settings = self.settings
         notes = [self.missing_note(setting) for setting in BUNDLED_IN_ENGLISH]
-        notes += [objective_note(self.encoder), decoder_note(self.encoder)]
-        notes += heads_notes(self.encoder)
-        notes.append(cut_note(self.encoder, settings.max_tokens))
+        notes += model_notes(self.encoder, settings.max_tokens)
         if settings.model in WEIGHTS_NOTES:
             notes.append(f"The model {settings.model} has {WEIGHTS_NOTES[settings.model]}.")
         if settings.text:
@@ -515,63 +511,38 @@ def head_grid(
     return grid
 
 
-def decoder_note(model: Model | Store) -> str:
-    """Describe the mask of a decoder and the beginning of its texts; empty for other models."""
-    if not model.is_decoder:
-        return ""
-    roles = model.special_tokens
-    beginning = roles["cls"] or roles.get("first")
-    return f"{DECODER} {f'Each text begins with {beginning}.' if beginning else NO_BEGINNING}"
-
-
-def heads_notes(encoder: Model) -> list[str]:
-    """Describe the measured layers of a hybrid, and heads that do more than their maps show."""
+def model_notes(encoder: Model, max_tokens: int) -> Iterator[str]:
+    """Describe what decides the results of a model: objective, mask, layers, heads and length."""
     from helpers.model.forward import MixedHeadsError, check_lens  # torch
     from helpers.model.sites import base_transformer, is_hybrid
+    from helpers.store.extract import longest_whole_maps
 
-    notes = []
-    if is_hybrid(encoder.model):
-        n_layers = base_transformer(encoder.model).config.num_hidden_layers
-        notes.append(
-            f"Of the model's {n_layers} layers, {encoder.layers} have attention maps. Only these "
-            "are measured, under their own numbers: "
-            f"{', '.join(map(str, encoder.layer_numbers))}."
-        )
-    with suppress(ModelError):  # of a model whose value vectors cannot be found
-        try:
-            check_lens(encoder)
-        except MixedHeadsError:
-            notes.append(
-                "The heads of this model do more than weigh value vectors by their attention, so "
-                "its maps do not show all that a head does."
-            )
-    return notes
-
-
-def objective_note(encoder: Model) -> str:
-    """Give the reason for the contrastive loss, if the checkpoint has the head of another task.
-
-    The text is empty for a language model, and for a model without a head.
-    """
     # Sentence encoders may keep the name of the masked language model that they were before.
     has_other_head = re.search("For(?!MaskedLM)[A-Z]|Head", encoder.architecture)
-    if encoder.objective != "contrastive" or not has_other_head:
-        return ""
-    return (
-        f"The checkpoint is a {encoder.architecture}. Section 3.2 does not use the objective of "
-        "its head, which needs labels or other inputs. It uses the contrastive loss between "
-        "neighbouring paragraphs, with which the checkpoint was not trained."
-    )
-
-
-def cut_note(encoder: Model, max_tokens: int) -> str:
-    """Say at which length texts are cut, if that is not the one of the settings."""
-    from helpers.store.extract import longest_whole_maps  # torch
-
+    if encoder.objective == "contrastive" and has_other_head:
+        yield (
+            f"The checkpoint is a {encoder.architecture}. Section 3.2 does not use the objective "
+            "of its head, which needs labels or other inputs. It uses the contrastive loss between "
+            "neighbouring paragraphs, with which the checkpoint was not trained."
+        )
+    if encoder.is_decoder:
+        beginning = encoder.special_tokens["cls"] or encoder.special_tokens.get("first")
+        yield f"{DECODER} {f'Each text begins with {beginning}.' if beginning else NO_BEGINNING}"
+    if is_hybrid(encoder.model):
+        n_layers = base_transformer(encoder.model).config.num_hidden_layers
+        numbers = ", ".join(map(str, encoder.layer_numbers))
+        yield (
+            f"Of the model's {n_layers} layers, {encoder.layers} have attention maps. Only these "
+            f"are measured, under their own numbers: {numbers}."
+        )
+    try:
+        check_lens(encoder)
+    except ModelError as error:
+        if isinstance(error, MixedHeadsError):  # and not value vectors that cannot be found
+            yield MORE_THAN_MAPS
     longest = min(encoder.max_length, longest_whole_maps(encoder.layers, encoder.heads))
-    if longest >= max_tokens:
-        return ""
-    return (
-        f"Texts are cut at {longest:,} tokens, and not at {max_tokens:,}, because the model takes "
-        "no longer ones, or their maps are too large to be kept."
-    )
+    if longest < max_tokens:
+        yield (
+            f"Texts are cut at {longest:,} tokens, and not at {max_tokens:,}, because the model "
+            "takes no longer ones, or their maps are too large to be kept."
+        )

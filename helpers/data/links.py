@@ -255,3 +255,29 @@ def read_pair(pair: Any, n_words: int) -> Pair:
             words = f"whole numbers from 0 to {n_words - 1}"
             raise ValueError(f"the pair {list(pair)} has the word {index!r}; words are {words}")
     return dependent, parent, label
+
+
+def describe_record(record: Record) -> str:
+    """Write a segment, sentence or document of a store as text, as the model reads it.
+
+    Parameters
+    ----------
+    record : dict
+        A line of ``examples.jsonl``: ``store.record(0)`` is the first.
+
+    Returns
+    -------
+    str
+        One line: the source, at most 60 tokens or words, and the first links of its annotation, as
+        in ``nsubj: She > reads``.
+    """
+    words = record["words"] if "words" in record else record["tokens"]
+    ending = " ..." if len(words) > 60 else ""
+    links = read_links(record)
+    pieces = []
+    for relation, word, gold in zip(links.relation, links.word, links.gold, strict=True):
+        answers = " or ".join(words[index] for index in np.flatnonzero(gold))
+        pieces.append(f"{relation}: {words[word]} > {answers or 'none'}")
+    source = record.get("title") or record.get("source") or "text"
+    annotation = f" ({'; '.join(pieces[:20])})" if pieces else ""
+    return f"{source}: {' '.join(words[:60])}{ending}{annotation}"

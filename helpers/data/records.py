@@ -315,3 +315,31 @@ def reservoir(items: Iterable[Any], count: float, generator: random.Random) -> l
         if slot < count:
             chosen[slot] = item
     return chosen
+
+
+def count_used(records: Iterable[Record], report: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    """Count the records of a store that are used, and those that the reader found.
+
+    Parameters
+    ----------
+    records : iterable of dict
+        The records of a store: ``store.records()``.
+    report : Mapping
+        What was counted while its corpus was read: ``store.report``.
+
+    Returns
+    -------
+    dict of str to (int, int)
+        The numbers used and read of "segments", of "sentences", or of "documents" and "mentions".
+        A sentence over the limit of tokens is read and not used, and so is a mention beyond it.
+    """
+    used: Counter[str] = Counter()
+    for record in records:
+        if "mentions" in record:
+            used["documents"] += 1
+            used["mentions"] += len(record["mentions"])
+        else:
+            used["sentences" if "words" in record else "segments"] += 1
+    n_segments = report.get("segments", 0) - report.get("segments not sampled", 0)
+    n_read = {"segments read": n_segments, **report}
+    return {unit: (count, n_read.get(f"{unit} read") or count) for unit, count in used.items()}

@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -310,8 +311,8 @@ def silver_treebank(
 
     def read(counts: Counter[str]) -> Iterator[Sentence]:
         if not (parser or is_english_text(text)):
-            remedy = "give a --treebank of its language, or run --only 01,02,03,06"
-            raise InputError(f"{text}: {NOT_ENGLISH}; {remedy}, or {NAME_PARSER} by --parser")
+            remedy = f"run --only 01,02,03,06, or {NAME_PARSER} by --parser"
+            raise CorpusError(text, f"{NOT_ENGLISH}; give a --treebank of its language, {remedy}")
         parses = cached("parses", parse, inputs={"corpus": spec}, code=CODE)
         counts.update(parses["counts"])
         counts["sentences read"] += len(parses["sentences"])
@@ -543,3 +544,13 @@ def why_unusable(sentence: Span, *, english: bool = True) -> str | None:
     if roots != 1 or any(token.is_space for token in sentence):
         return "not one tree of words"
     return None
+
+
+def check_relations(treebank: Corpus, minimum_count: int) -> None:
+    """Raise InputError if no relation has the words that Table 1 asks for."""
+    pairs = chain.from_iterable(labelled_pairs(text._asdict()) for text in treebank.records())
+    counts = Counter(label for word, parent, label in pairs if word != parent)
+    label, count = max(counts.items(), key=itemgetter(1), default=("none", 0))
+    if count < minimum_count:
+        problem = f"the most frequent relation of {treebank.name}, {label!r}, has {count:,} words"
+        raise InputError(f"{problem}; lower --minimum-count to {count}, or use a larger treebank")

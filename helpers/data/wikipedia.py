@@ -24,7 +24,7 @@ import html
 import random
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -36,6 +36,7 @@ from helpers.data.text_files import (
     file_fingerprint,
     lines,
     one_line,
+    quoted,
     refuse_other_formats,
     text_paths,
     visible,
@@ -48,6 +49,15 @@ from helpers.progress import progress
 ARTICLE_MARK = re.compile(r'<doc (?:.*\btitle="([^"]*)")?.*>$|= ([^=].*) =$')
 SENTENCE_END = re.compile(r"[.!?…。！？؟।][\"'”’»)\]]{0,3}$")
 WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_]++")  # a CJK character counts as a word
+# Tags, wiki links and templates, rows of tables, headings of Markdown, LaTeX, character references.
+_MARKUP = re.compile(
+    r"</?[A-Za-z][^<>]*>|\[\[|\]\]|\{\{|\}\}|^\|.*\||^#{1,6} |\\[a-z]{2,20}\{|&[a-z]{2,10};"
+)
+# How lines of code and data begin or end, and prose hardly does.
+_CODE = re.compile(
+    r"^\S*[\\{}<>|=@#~^*_`]|^\[?\d+[-/:]\d"  # a first word with a mark in it, a date, a time
+    r"""|["']\s?[,;:|]\s?[\w.]*$|[{}\[\]<>|\\;=]$"""  # a quoted cell before an unquoted one
+)
 # The bundled sample of English Wikipedia (101 articles).
 SAMPLE = Path(__file__).with_name("wikipedia_sample.txt.bz2")
 
@@ -222,3 +232,35 @@ def _all_segments(path: Path, counts: Counter[str]) -> Iterator[Segment]:
             yield Segment(first, second, article.title)
     if not counts["segments"]:
         raise CorpusError(path, f"has no two consecutive paragraphs; expected {EXPECTED['text']}")
+
+
+def note_text(articles: Iterable[Article]) -> list[str]:
+    """Describe what is not prose at the beginning of a text: markup, and lines that are wrapped.
+
+    Parameters
+    ----------
+    articles : iterable of Article
+        The documents of the text: ``wikipedia.articles(path)``.
+
+    Returns
+    -------
+    list of str
+        One sentence for the problem and one for the remedy of each; empty for prose.
+    """
+    all_paragraphs = chain.from_iterable(article.paragraphs for article in articles)
+    paragraphs = list(islice(all_paragraphs, 500))
+    beginning = f"of the first {len(paragraphs):,} paragraphs"
+    with_markup = list(filter(_MARKUP.search, paragraphs))
+    with_code = list(filter(_CODE.search, paragraphs))
+    n_continued = sum(text[0].islower() for text in paragraphs)
+    notes = []
+    if len(with_markup) > 0.05 * len(paragraphs):
+        problem = f"{len(with_markup):,} {beginning} have markup, such as {quoted(with_markup[0])}."
+        notes.append(f"{problem} Remove it from the text.")
+    elif len(with_code) > 0.2 * len(paragraphs):
+        problem = f"{len(with_code):,} {beginning} begin or end as code or data do,"
+        notes.append(f"{problem} such as {quoted(with_code[0])}. Keep the prose only.")
+    if n_continued > 0.3 * len(paragraphs):
+        problem = f"{n_continued:,} {beginning} begin within a sentence, because each line is one."
+        notes.append(f"{problem} Put a blank line between paragraphs.")
+    return notes

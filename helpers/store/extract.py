@@ -243,10 +243,10 @@ def write_shard(folder: Path, number: int, tensors: Tensors) -> None:
     """
     path = shard_path(folder, number)
     # The file is written from the tensors' memory: bytes in between would hold every map twice.
-    with atomic_file(path, sync=False) as temporary:
+    with atomic_file(path) as temporary:
         save_file(tensors, temporary)
         digest = sha256(temporary).encode("ascii")
-        write_atomic(path.with_name(f"{path.name}{DIGEST_SUFFIX}"), digest, sync=False)
+        write_atomic(path.with_name(f"{path.name}{DIGEST_SUFFIX}"), digest)
 
 
 def finish(store: Store) -> Store:

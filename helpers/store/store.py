@@ -28,8 +28,7 @@ from jaxtyping import Bool, Float, Int
 from safetensors import safe_open
 
 from helpers.cache import code_digest
-from helpers.data.preview import count_used
-from helpers.data.records import Corpus, Record, Roles, roles
+from helpers.data.records import Corpus, Record, Roles, count_used, roles
 from helpers.data.visible import Visible, visible_mask, visible_words
 from helpers.errors import StoreError
 from helpers.files import (
