@@ -17,8 +17,7 @@ import pandas as pd
 from helpers import metrics
 from helpers.cache import cached
 from helpers.data.links import Links
-from helpers.data.records import Record
-from helpers.data.visible import visible_mask
+from helpers.data.records import Record, visible_mask
 from helpers.errors import ModelError
 from helpers.metrics.heads import head_rows
 from helpers.plots.style import INK, WRONG

@@ -25,8 +25,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.masking_utils import eager_mask
 
-from helpers.data.records import roles
-from helpers.data.visible import Visible, visible_mask
+from helpers.data.records import Visible, roles, visible_mask
 from helpers.errors import ModelError
 from helpers.metrics.heads import PerHead
 from helpers.metrics.surface import SECTION_3, section_3

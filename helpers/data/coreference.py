@@ -21,9 +21,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from itertools import cycle
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,6 @@ from typing import Any
 import pandas as pd
 
 from helpers.data.columns import Format, Row, read_blocks, read_tree, rows_of_words, spaces_before
-from helpers.data.corpora import corpus_name, find_corpus
 from helpers.data.records import (
     AnnotatedText,
     Corpus,
@@ -43,8 +41,10 @@ from helpers.data.records import (
 )
 from helpers.data.text_files import (
     clean_word,
+    corpus_name,
     file_fingerprint,
     files_below,
+    find_corpus,
     is_english,
     lines,
     one_line,
@@ -107,7 +107,7 @@ def coreference_corpus(source: str | Path = "") -> Corpus[Document]:
     folder = path.parent if path.is_file() else path
     digests = {file.relative_to(folder).as_posix(): file_fingerprint(file) for file in files}
     spec: dict[str, Any] = {"kind": "coreference", "files": digests}
-    if not all(plain_name(file).endswith(".conllu") for file in files):
+    if not plain_name(files[0]).endswith(".conllu"):
         spec["heads"] = parser_versions()
 
     def read(counts: Counter[str]) -> Iterator[Document]:
@@ -118,10 +118,11 @@ def coreference_corpus(source: str | Path = "") -> Corpus[Document]:
             problem = "no document has a mention; use a corpus with coreference annotation"
             raise CorpusError(path, problem)
         english = is_english(" ".join(text.words) for text in texts)
-        names = [document_of({"source": text.source}) or text.source for text in texts]
-        splits = dict(zip(dict.fromkeys(names), cycle(("train", "dev")), strict=False))
-        for text, name in zip(texts, names, strict=True):
-            yield _with_heads(text, splits[name], counts, english=english)
+        splits: dict[str, str] = {}
+        for text in texts:
+            name = document_of({"source": text.source}) or text.source
+            split = splits.setdefault(name, "dev" if len(splits) % 2 else "train")
+            yield _with_heads(text, split, counts, english=english)
 
     name = corpus_name(source, path) if source else "coreference-sample"
     return Corpus(name, spec, read)
@@ -297,9 +298,10 @@ def _document(
     rows = rows_of_words(nodes)
     words = tuple(row.word for row in rows)
     if format == "conll2012":
-        spans = _read_spans(path, nodes, [row.cells[-1].strip("-_") for row in nodes], counts)
+        spans = _read_spans(path, nodes, lambda row: row.cells[-1].strip("-_"), counts)
         tags = tuple(universal_tags().get(row.cells[4]) for row in rows)
-        starts = tuple(row is sentence[0] for sentence in sentences for row in sentence)
+        first_lines = {sentence[0].line for sentence in sentences}
+        starts = tuple(row.line in first_lines for row in rows)
         return AnnotatedText(source, words, spans, tags, sentence_starts=starts)
     heads: list[int] = []  # their indices in the document, -1 for a root
     spaces: list[bool] = []
@@ -308,21 +310,21 @@ def _document(
         spaces += spaces_before(sentence)
         heads += [len(heads) + head - 1 if head else -1 for head in tree]
     entity = re.compile(r"(?:^|\|)Entity=([^|]*)")
-    brackets = ["".join(entity.findall(row.cells[9])) for row in nodes]
-    spans = _read_spans(path, nodes, brackets, counts)
+    spans = _read_spans(path, nodes, lambda row: "".join(entity.findall(row.cells[9])), counts)
     tags = tuple(row.cells[3] for row in rows)
     known_spaces = () if all(spaces) else tuple(spaces)
     return AnnotatedText(source, words, spans, tags, tuple(heads), spaces=known_spaces)
 
 
 def _read_spans(
-    path: Path, nodes: Sequence[Row], brackets: Sequence[str], counts: Counter[str]
+    path: Path, nodes: Sequence[Row], read_brackets: Callable[[Row], str], counts: Counter[str]
 ) -> tuple[Span, ...]:
-    """Read the mentions of a document, in order; chains may cross."""
+    """Read the mentions of a document from the brackets of its rows, in order; chains may cross."""
     mentions: list[tuple[int, int, str]] = []
     open_mentions: dict[str, list[tuple[int, Row]]] = defaultdict(list)  # the innermost one last
     n_words = 0
-    for node, cell in zip(nodes, brackets, strict=True):
+    for node in nodes:
+        cell = read_brackets(node)
         if _BRACKET.sub("", cell).strip("|"):
             problem = "expected brackets with names of chains such as (3|(4) or 3)"
             raise CorpusError(path, f"coreference {quoted(cell)}; {problem}", node.line)
@@ -335,7 +337,7 @@ def _read_spans(
                 if not bracket["single"]:
                     continue
             if not open_mentions[name]:
-                problem = f"{name}) closes no mention; remove it, or open the mention"
+                problem = f"{quoted(name)}) closes no mention; remove it, or open the mention"
                 raise CorpusError(path, problem, node.line)
             start, _ = open_mentions[name].pop()
             if name.endswith("]"):
@@ -347,19 +349,16 @@ def _read_spans(
     for unclosed in filter(None, open_mentions.values()):
         problem = "a mention that begins here is never closed in this document; close it"
         raise CorpusError(path, problem, unclosed[0][1].line)
-    mentions.sort(key=itemgetter(0, 1))
-    numbers = _chain_numbers([name for *_, name in mentions])
-    return tuple((start, end, numbers[name]) for start, end, name in mentions)
+    return _number_chains(sorted(mentions, key=itemgetter(0, 1)))
 
 
-def _chain_numbers(names: Sequence[str]) -> dict[str, int]:
-    """Number chains: by the numbers in their names (3, e3) if these differ, else in order."""
-    different_names = list(dict.fromkeys(names))
-    matches = [re.fullmatch(r"e?([0-9]{1,9})", name) for name in different_names]
-    numbers = [int(match[1]) for match in matches if match]
-    if len(set(numbers)) < len(different_names):
-        numbers = range(1, len(different_names) + 1)
-    return dict(zip(different_names, numbers, strict=True))
+def _number_chains(mentions: Iterable[tuple[int, int, str]]) -> tuple[Span, ...]:
+    """Number the chains of mentions in their order."""
+    numbers: dict[str, int] = {}
+    spans: list[Span] = []
+    for start, end, name in mentions:
+        spans.append((start, end, numbers.setdefault(name, len(numbers) + 1)))
+    return tuple(spans)
 
 
 def read_brackets(path: Path, counts: Counter[str]) -> Iterator[AnnotatedText]:

@@ -41,6 +41,7 @@ EXPECTED_LINE = (
     '"pairs": [[0, 1, "nsubj"]], "document": "d1", "tags": ["PRON", null]}'
 )
 Link = tuple[str, int, int, np.ndarray, np.ndarray, int]  # a row of each field of `Links`
+LINK_TYPES = (object, int, int, bool, bool, int)
 
 
 class Links(NamedTuple):
@@ -93,18 +94,10 @@ def read_links(record: Record) -> Links:
         for a record without annotation.
     """
     links = [*_links_of_pairs(record), *_links_of_mentions(record)]
-    relation, word, query, gold, candidates, mention = (
-        zip(*links, strict=True) if links else [()] * 6
-    )
+    columns = list(zip(*links, strict=True)) or [()] * len(LINK_TYPES)
+    relation, word, query, gold, candidates, mention = map(np.array, columns, LINK_TYPES)
     shape = (len(links), len(record.get("words", ())))
-    return Links(
-        relation=np.array(relation, dtype=object),
-        word=np.array(word, dtype=int),
-        query=np.array(query, dtype=int),
-        gold=np.array(gold, dtype=bool).reshape(shape),
-        candidates=np.array(candidates, dtype=bool).reshape(shape),
-        mention=np.array(mention, dtype=int),
-    )
+    return Links(relation, word, query, gold.reshape(shape), candidates.reshape(shape), mention)
 
 
 def labelled_pairs(record: Record) -> list[Pair]:
@@ -217,11 +210,11 @@ def _read_object(line: str) -> dict[str, Any]:
     types = {name: type(value) for name, value in text.items()}
     if types != {"document": str, "tags": list, "words": list, "pairs": list}:
         raise ValueError("other fields, or fields of another type")
-    if not text["words"] or len(text["tags"]) not in (0, len(text["words"])):
-        raise ValueError("no words, or not a tag for each")
-    if not all(isinstance(word, str) for word in text["words"]):
-        raise ValueError("a word is no text")
-    if not all(isinstance(tag, str | None) for tag in text["tags"]):
+    if set(map(type, text["words"])) != {str}:
+        raise ValueError("no words, or a word is no text")
+    if len(text["tags"]) not in (0, len(text["words"])):
+        raise ValueError("not a tag for each word")
+    if not set(map(type, text["tags"])) <= {str, type(None)}:
         raise ValueError("a tag is neither text nor null")
     return text
 

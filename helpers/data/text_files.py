@@ -1,8 +1,12 @@
-"""Reading files of any origin: text in UTF-8, plain or packed with gzip or bzip2.
+"""Files of any origin: text in UTF-8, plain or packed with gzip or bzip2, and open corpora by name.
 
 Every failure is a `CorpusError` that names the file and, where there is one, the line.  A file in a
 format that is not read is known by its beginning, and refused by the name of its format: otherwise
 it would be read as prose, or refused at some line for a reason that says nothing of the format.
+
+``corpora.json`` describes each open corpus and its terms, ``corpora_files.csv`` has the address and
+the SHA-256 of each file, which is downloaded once or read from a folder.  ``embedded.csv`` has the
+terms of the bundled parts, which need no download.
 """
 
 from __future__ import annotations
@@ -11,21 +15,28 @@ import bz2
 import gzip
 import hashlib
 import io
+import json
+import os
 import re
+import tomllib
 import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from itertools import chain, islice
 from pathlib import Path
 
+import pandas as pd
+
 from helpers.cache import cached
 from helpers.data import CODE
-from helpers.errors import CorpusError
-from helpers.files import resolve_user_path, sha256
+from helpers.errors import CorpusError, InputError
+from helpers.files import cache_root, resolve_user_path, sha256
+from helpers.progress import progress
 
+HERE = Path(__file__).parent
 ENGLISH = "English"
 # What is bundled for English only, by the setting that takes another one.
 BUNDLED_IN_ENGLISH = {"vectors": "word vectors", "coref": "coreference documents"}
@@ -40,21 +51,6 @@ EXPECTED = {  # by what a file is read for
     "treebank": "CoNLL-U, CoNLL-X (8 or 10 columns) or lines of 'word head-relation'",
     "coreference": "CoNLL-2012 (*_conll), CorefUD or GUM (.conllu with Entity=), brackets (.txt)",
 }
-ANY = "text treebank coreference"
-REFUSALS = (  # what a file is read for, how it begins after any comments, and what it looks like
-    (ANY, r'(?:\{\s*(?:".*)?|\[\s*(?:\{.*)?)\n', "JSON; convert it"),
-    ("text", r"<mediawiki\b", "a MediaWiki dump; scripts/clean_dump.py converts it"),
-    (ANY, r"(?i:<(?:\?xml|!DOCTYPE|html|mediawiki)\b)", "XML or HTML; convert it"),
-    ("text", r"\d{3,}:\d+:.", "the index of a dump; name the dump, not its index"),
-    ("text treebank", r"""[\[{]\s*["']""", "JSON; convert it"),
-    ("text", r"\{\\rtf", "RTF; save it as plain text"),
-    ("text", r">.*\n(?:[A-Z*-]{4,}|[acgtun-]{4,})\n", "FASTA; keep the sequences"),
-    ("text", r"WEBVTT|\d+\n\d\d:\d\d:\d\d[,.]\d+ -->", "subtitles; keep their text"),
-    ("treebank coreference", r"#\s*global\.columns\b", "CoNLL-U Plus; keep ten columns"),
-    ("treebank", r"#begin document\b", "CoNLL-2012; convert it"),
-    ("treebank", r"\(\s*(?:\(|(?:S|TOP|ROOT)\b)", "phrase structure in brackets; convert it"),
-)
-
 LARGE_FILE_BYTES = 1 << 24  # the digests of larger files are remembered
 # How files are opened whose content begins with these bytes.
 _PACKED = {b"BZh": bz2.open, b"\x1f\x8b\x08": gzip.open}
@@ -197,12 +193,14 @@ def refuse_other_formats(path: Path, purpose: str) -> None:
     texts = (line.rstrip() for _, line in lines(path) if line.strip())
     rows = list(islice(texts, 100))
     beginning = "".join(f"{row.strip()}\n" for row in rows)
-    for purposes, pattern, sentence in REFUSALS:
-        if purpose in purposes and re.match(rf"(?:#.*\n)*?(?:{pattern})", beginning):
-            raise CorpusError(path, f"looks like {sentence}; expected {EXPECTED[purpose]}", 1)
+    expected = f"expected {EXPECTED[purpose]}"
+    for format in tomllib.loads((HERE / "foreign_formats.toml").read_text())["format"]:
+        pattern = rf"(?:#.*\n)*?(?:{format['beginning']})"
+        if purpose in format["purposes"] and re.match(pattern, beginning):
+            raise CorpusError(path, f"looks like {format['looks_like']}; {expected}", 1)
     if purpose == "text" and is_table(rows):
-        sentence = "a table; write its column of texts to a file"
-        raise CorpusError(path, f"looks like {sentence}; expected {EXPECTED[purpose]}", 1)
+        problem = "looks like a table; write its column of texts to a file"
+        raise CorpusError(path, f"{problem}; {expected}", 1)
 
 
 def is_table(rows: Sequence[str]) -> bool:
@@ -247,3 +245,97 @@ def is_english(texts: Iterable[str]) -> bool:
     frequent_words = set(ENGLISH_WORDS.split())
     n_frequent = sum(word.lower() in frequent_words for word in words)
     return len(words) < 20 or n_frequent >= 0.1 * len(words)
+
+
+@cache
+def registry() -> pd.DataFrame:
+    """Read the table of corpora, by name: kind, licence, citation, homepage, their files' url."""
+    return pd.DataFrame(json.loads((HERE / "corpora.json").read_text())).set_index("name")
+
+
+@cache
+def corpus_files() -> pd.DataFrame:
+    """Read the table of files: corpus, path, upstream_path (under url), sha256, bytes, licence."""
+    return pd.read_csv(HERE / "corpora_files.csv")
+
+
+def find_corpus(source: str, annotation: str) -> Path:
+    """Find the corpus that the user names.
+
+    Parameters
+    ----------
+    source : str
+        The name of a corpus, or the path of a folder or file.
+    annotation : str
+        The annotation that it must have: "treebank", "coreference" or "argument pairs".
+
+    Returns
+    -------
+    Path
+        The folder of the named corpus (see `fetch`), or the folder or file.
+
+    Raises
+    ------
+    InputError
+        If there is no such corpus, folder or file.
+    """
+    names = registry().query("kind == @annotation").index
+    if source in names:
+        return fetch(source)
+    path = resolve_user_path(source)
+    if not path.exists():
+        problem = f"{source} is neither a path nor a named corpus with {annotation} annotation"
+        raise InputError(f"{problem}; give a path, or one of {', '.join(names)}")
+    return path
+
+
+def corpus_name(source: str | Path, file: Path) -> str:
+    """Name a corpus: as the table of corpora does, or by its file, up to the first dot."""
+    return str(source) if source in registry().index else file.name.partition(".")[0]
+
+
+def fetch(name: str) -> Path:
+    """Find the folder of a corpus, and download the files that it lacks.
+
+    It is below the folder ``CORPORA_DIR``, or else in the cache, at the ``path`` of `corpus_files`.
+    The SHA-256 of every file is verified each time; a file may be packed with gzip.
+
+    Parameters
+    ----------
+    name : str
+        Name of the corpus.
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    InputError
+        For a failed download.
+    CorpusError
+        For a file that is not the pinned version.
+    """
+    import pooch
+
+    root = Path(os.environ.get("CORPORA_DIR") or cache_root() / "corpora")
+    files = corpus_files().query("corpus == @name")
+    for file in progress(files.itertuples(), f"checking {name}", unit="file", total=len(files)):
+        url = f"{registry().loc[name, 'url']}/{file.upstream_path}"
+        path = root / file.path
+        packed = path.with_name(f"{path.name}.gz")
+        existing = packed if packed.is_file() else path
+        if not existing.is_file():
+            try:
+                pooch.retrieve(url, file.sha256, path.name, path.parent)
+            except (OSError, ValueError) as error:  # the latter: a wrong hash
+                problem = f"{url} cannot be downloaded ({str(error)[:120]})"
+                remedy = f"try again with a network, or copy it to {path}"
+                raise InputError(f"{problem}; {remedy}") from error
+            continue
+        with unpacked(existing) as content:
+            digest = hashlib.file_digest(content, "sha256").hexdigest()
+        if digest != file.sha256:
+            problem = f"not the pinned version (expected SHA-256 {file.sha256})"
+            raise CorpusError(existing, f"{problem}; remove it, or replace it with {url}")
+    return path.parent

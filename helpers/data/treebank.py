@@ -13,7 +13,6 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, islice
@@ -26,7 +25,6 @@ import numpy as np
 from helpers.cache import cached
 from helpers.data import CODE
 from helpers.data.columns import detect_format, read_trees
-from helpers.data.corpora import corpus_name, find_corpus
 from helpers.data.links import labelled_pairs, read_pairs
 from helpers.data.records import (
     REPEATED,
@@ -38,8 +36,10 @@ from helpers.data.records import (
 )
 from helpers.data.text_files import (
     clean_word,
+    corpus_name,
     existing_file,
     file_fingerprint,
+    find_corpus,
     is_english,
     one_line,
     plain_name,
@@ -106,9 +106,8 @@ def treebank(
     if folder.is_dir():
         splits = [_split_files(folder, split) for split in ("train", "dev")]
     formats = ["+".join(map(detect_format, paths)) for paths in splits]
-    spec = {"kind": "treebank", "formats": formats}
-    corpus = sampled_corpus(splits, read_trees, spec, sentences=sentences, seed=seed)
-    return replace(corpus, name=corpus_name(source, splits[0][0]))
+    spec = {"kind": "treebank", "formats": formats, "sentences": sentences, "seed": seed}
+    return sampled_corpus(corpus_name(source, splits[0][0]), splits, read_trees, spec)
 
 
 def paired_corpus(
@@ -137,40 +136,39 @@ def paired_corpus(
         For a file that is missing and, with the line, for one that breaks the format.
     """
     file = existing_file(path)
-    if file.is_dir():
-        raise CorpusError(path, "is a folder; name one file of pairs")
-    return sampled_corpus([[file]], read_pairs, {"kind": "pairs"}, sentences=sentences, seed=seed)
+    spec = {"kind": "pairs", "sentences": sentences, "seed": seed}
+    return sampled_corpus(corpus_name("", file), [[file]], read_pairs, spec)
 
 
 def sampled_corpus(
+    name: str,
     splits: Sequence[Sequence[Path]],
     read_file: Callable[[Path, Counter[str]], Iterator[Parsed]],
     spec: Mapping[str, Any],
-    *,
-    sentences: int | None,
-    seed: int,
 ) -> Corpus[Parsed]:
     """Sample the annotated sentences of files.
 
     Parameters
     ----------
+    name : str
+        Name of the corpus.
     splits : sequence of sequence of Path
         The files of train, and those of dev; train alone is split by its documents.
     read_file : callable
         Yields the sentences of a file.
     spec : mapping
-        What determines the content besides files, sample and seed.
-    sentences : int or None
-        Size of a random sample of both splits together, a fifth of it dev; None: all sentences.
-    seed : int
-        Seed of the sample, and of the split of a single file.
+        What determines the content besides the files: among others ``sentences``, the size of a
+        random sample of both splits together, a fifth of it dev (None: all sentences), and the
+        ``seed`` of the sample and of the split of a single file.
 
     Returns
     -------
     Corpus of Sentence or of PairedText
     """
-    fingerprints = [file_fingerprint(file) for file in chain.from_iterable(splits)]
+    fingerprints = list(map(file_fingerprint, chain.from_iterable(splits)))
     first_file = splits[0][0]
+    sentences = spec["sentences"]
+    seed = spec["seed"]
 
     def read(counts: Counter[str]) -> Iterator[Parsed]:
         texts_of: dict[str, list[Parsed]] = {}
@@ -199,8 +197,7 @@ def sampled_corpus(
             for index in sorted(generator.sample(range(len(texts)), size)):
                 yield texts[index]._replace(split=split)
 
-    inputs = {"files": fingerprints, "sentences": sentences, "seed": seed}
-    return Corpus(corpus_name("", first_file), {**spec, **inputs}, read)
+    return Corpus(name, {**spec, "files": fingerprints}, read)
 
 
 def _check_overlap(
@@ -500,18 +497,17 @@ def _shuffled_paragraphs(
     The text is read again for each further sample of ``count`` paragraphs.
     """
     generator = random.Random(seed)
-    size = count or math.inf
     sampled: set[tuple[str, int, int]] = set()  # locations
     while True:
-        paragraphs = _paragraphs(path, counts)
+        # A second reading meets the same paragraphs; they are counted already.
+        paragraphs = _paragraphs(path, Counter() if sampled else counts)
         candidates = (paragraph for paragraph in paragraphs if paragraph[1] not in sampled)
-        sample = reservoir(candidates, size, generator)
+        sample = reservoir(candidates, count or math.inf, generator)
+        if not sample:
+            return
         generator.shuffle(sample)
         yield from sample
-        if len(sample) < size:
-            return
         sampled.update(location for _, location in sample)
-        counts = Counter()  # the next reading meets the same paragraphs; they are counted already
 
 
 def _paragraphs(path: Path, counts: Counter[str]) -> Iterator[NumberedParagraph]:

@@ -21,8 +21,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from helpers.data.records import KEY_TYPES, Record, cluster_of, evenly_spaced, roles
-from helpers.data.visible import Visible, visible_mask
+from helpers.data.records import (
+    KEY_TYPES,
+    Record,
+    Visible,
+    cluster_of,
+    evenly_spaced,
+    roles,
+    visible_mask,
+)
 from helpers.errors import ModelError
 from helpers.model.forward import (
     Inputs,

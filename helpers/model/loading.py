@@ -75,7 +75,7 @@ class Model:
         The longest input in tokens, special tokens included.
     visible : list of mapping
         What the tokens of each layer can attend to: ``causal`` and ``window``, as in
-        `helpers.data.visible.Visible`.
+        `helpers.data.records.Visible`.
     has_sink : bool
         Whether the softmax has a learned score besides those of the keys, as in GPT-OSS.  The
         weights of a row then sum to less than one, and the rest is the share of the sink.

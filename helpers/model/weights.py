@@ -34,7 +34,7 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES,
 )
 
-from helpers.data.visible import Visible, describe_mask
+from helpers.data.records import Visible, describe_mask
 from helpers.errors import ModelError
 from helpers.model.sites import (
     LOW_SCORE,

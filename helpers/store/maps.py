@@ -18,9 +18,8 @@ import numpy as np
 import torch
 
 from helpers.data.links import read_pair
-from helpers.data.records import WORD_MARKS, Corpus, PairedText, Record
+from helpers.data.records import WORD_MARKS, Corpus, PairedText, Record, Visible, describe_mask
 from helpers.data.treebank import split_by_document
-from helpers.data.visible import Visible, describe_mask
 from helpers.errors import InputError
 from helpers.files import json_digest, sha256
 from helpers.model.forward import number_words, to_words

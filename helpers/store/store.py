@@ -28,8 +28,16 @@ from jaxtyping import Bool, Float, Int
 from safetensors import safe_open
 
 from helpers.cache import code_digest
-from helpers.data.records import Corpus, Record, Roles, count_used, roles
-from helpers.data.visible import Visible, visible_mask, visible_words
+from helpers.data.records import (
+    Corpus,
+    Record,
+    Roles,
+    Visible,
+    count_used,
+    roles,
+    visible_mask,
+    visible_words,
+)
 from helpers.errors import StoreError
 from helpers.files import (
     cache_root,

@@ -18,8 +18,7 @@ from common import in_a_process, peak_mebibytes
 from transformers import LlamaConfig, LlamaModel
 
 from beyond.long_texts import long_text_measures
-from helpers.data.records import roles
-from helpers.data.visible import Visible, visible_mask
+from helpers.data.records import Visible, roles, visible_mask
 from helpers.metrics.surface import section_3
 from helpers.model.forward import forward, model_inputs
 from helpers.model.loading import Model, load_model

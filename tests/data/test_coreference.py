@@ -45,10 +45,10 @@ def test_read_documents_of_conll_2012_have_parts_and_crossing_mentions(tmp_path)
     first, second, third = read_documents(path, Counter())
     assert first.words == ("Ann", "Lee", "saw", "her", "dog", "It")
     assert first.tags == ("PROPN", "PROPN", "VERB", "PRON", "NOUN", "PRON")
-    assert first.spans == ((0, 2, 0), (1, 3, 2), (3, 4, 0), (3, 5, 1), (5, 6, 1))
+    assert first.spans == ((0, 2, 1), (1, 3, 2), (3, 4, 1), (3, 5, 3), (5, 6, 3))
     assert first.sentence_starts == (True, False, False, False, False, True)
     assert (first.source, second.source) == ("nw/x part 000", "nw/x part 001")
-    assert third.spans == ((0, 1, 4),)
+    assert third.spans == ((0, 1, 1),)
     documents = coreference_corpus(path).records()
     assert [mention.head for mention in documents[0].mentions][-3:] == [3, 4, 5]  # of a parse
     assert [document.split for document in documents] == ["train", "train", "dev"]

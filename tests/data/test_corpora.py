@@ -10,7 +10,7 @@ import pandas as pd
 import pooch
 import pytest
 
-from helpers.data import corpora
+from helpers.data import text_files as corpora
 from helpers.data.coreference import coreference_corpus
 from helpers.data.treebank import treebank
 from helpers.errors import CorpusError, InputError

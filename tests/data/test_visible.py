@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from helpers.data.visible import Visible, describe_mask, visible_mask, visible_words
+from helpers.data.records import Visible, describe_mask, visible_mask, visible_words
 
 MASKS = {
     Visible(False, None): ["1111", "1111", "1111", "1111"],

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from references import sums_of as sums_by_article
 
-from helpers.data.visible import Visible, visible_mask
+from helpers.data.records import Visible, visible_mask
 from helpers.metrics import surface
 from helpers.metrics.layer_summary import layer_summary
 from helpers.metrics.statistics import ratio

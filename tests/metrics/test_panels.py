@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from viewer_stores import DOCUMENT, word_store
 
-from helpers.data.visible import Visible
+from helpers.data.records import Visible
 from helpers.metrics import panels
 from helpers.metrics.heads import DIRECTIONS
 from helpers.metrics.panels import Link, coreference_panels, pattern_panels, relation_panels

@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 from references import slow_section_3, sums_of
 
-from helpers.data.records import KEY_TYPES, roles
-from helpers.data.visible import Visible, visible_mask
+from helpers.data.records import KEY_TYPES, Visible, roles, visible_mask
 from helpers.metrics import surface
 from helpers.metrics.statistics import bootstrap_intervals
 from helpers.metrics.surface import head_table, section_3, sum_by_article

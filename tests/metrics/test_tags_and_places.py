@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from helpers.data.links import read_links
-from helpers.data.visible import Visible
+from helpers.data.records import Visible
 from helpers.metrics.heads import DIRECTIONS
 from helpers.metrics.tags_and_places import (
     MEAN,

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from references import sees, sums_of
 
-from helpers.data.records import roles
-from helpers.data.visible import Visible
+from helpers.data.records import Visible, roles
 from helpers.metrics.clustering import renormalise_over_words
 from helpers.metrics.surface import (
     SECTION_3,

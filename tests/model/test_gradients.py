@@ -10,8 +10,7 @@ from store_tools import token_records
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.models.bert import modeling_bert
 
-from helpers.data.records import roles
-from helpers.data.visible import Visible, visible_mask
+from helpers.data.records import Visible, roles, visible_mask
 from helpers.model.forward import value_pass
 from helpers.model.gradients import (
     IGNORED,

@@ -5,7 +5,7 @@ import tiny_models
 import torch
 import transformers as hf
 
-from helpers.data.visible import Visible, visible_mask
+from helpers.data.records import Visible, visible_mask
 from helpers.model.forward import forward, model_inputs
 from helpers.model.weights import computed_masks, probe_visible
 from helpers.store.extract import extract

@@ -24,8 +24,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from helpers.data.corpora import fetch, find_corpus, registry
-from helpers.data.text_files import existing_file, one_line
+from helpers.data.text_files import existing_file, fetch, find_corpus, one_line, registry
 from helpers.errors import CorpusError
 
 SAMPLE_NAME = "arguments-sample"

@@ -5,8 +5,7 @@ import pytest
 
 from beyond.papers.common.classifier import text_inputs
 from beyond.papers.sinks import lengths
-from helpers.data.records import roles
-from helpers.data.visible import Visible, visible_mask
+from helpers.data.records import Visible, roles, visible_mask
 from helpers.data.wikipedia import Article
 from helpers.metrics import surface
 from helpers.model.forward import forward
