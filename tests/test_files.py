@@ -10,10 +10,11 @@ from helpers.errors import StoreError
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, monkeypatch):
-    def refuse(descriptor):
+    def refuse(path, data):
+        path.touch()
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(files.os, "fsync", refuse)
+    monkeypatch.setattr(files.Path, "write_bytes", refuse)
     with pytest.raises(StoreError, match=r"^\S+/file: .*No space .* bytes are free.*$"):
         files.write_atomic(tmp_path / "file", b"x" * 5000)
     assert not list(tmp_path.iterdir())

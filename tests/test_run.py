@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import pytest
@@ -20,8 +21,9 @@ from helpers.run import (
     Job,
     NotebookFailed,
     check_inputs,
-    declared,
+    describe_parameters,
     execute_all,
+    unknown_share,
     write_html,
 )
 from helpers.settings import Settings
@@ -45,8 +47,11 @@ def read_output(job):
     return "".join(output.text for output in cells[-1].outputs if output.name == "stdout")
 
 
-def test_declared_reads_parameters_with_and_without_a_type(tmp_path):
-    assert declared(write_job(tmp_path, "00_toy").notebook) == {"a", "b"}
+@pytest.fixture
+def execute(monkeypatch):
+    """Execute a notebook in this process, which sets the name of the notebook."""
+    monkeypatch.setenv(NOTEBOOK_VARIABLE, "")
+    return run._execute
 
 
 KERNEL = f"""
@@ -95,12 +100,14 @@ print("done")
 """
 
 
-def test_a_killed_kernel_is_one_line_and_the_next_run_is_complete(tmp_path, record_property):
+def test_a_killed_kernel_is_one_line_and_the_next_run_is_complete(
+    tmp_path, execute, record_property
+):
     for kill in range(SLOW_KILLS):
         job = write_job(tmp_path, "00_toy", KILLED.format(path=str(tmp_path / f"once-{kill}")))
         with pytest.raises(NotebookFailed, match=r"^00_toy\.ipynb: [^\n]*$"):
-            execute_all([[job]])
-        execute_all([[job]])
+            execute(job)
+        execute(job)
         assert read_output(job) == "done\n"
     record_property("found", f"kernels: {SLOW_KILLS} kills ended in one line each")
 
@@ -116,7 +123,7 @@ sys.exit(1)
 """
 
 
-def test_a_kernel_that_dies_before_the_first_cell_is_started_again(tmp_path, monkeypatch):
+def test_a_kernel_that_dies_before_the_first_cell_is_started_again(tmp_path, execute, monkeypatch):
     """As one does whose port another kernel has taken in the meantime."""
     kernel = tmp_path / "kernels" / "python3"
     kernel.mkdir(parents=True)
@@ -126,17 +133,17 @@ def test_a_kernel_that_dies_before_the_first_cell_is_started_again(tmp_path, mon
     (kernel / "kernel.json").write_text(json.dumps(spec))
     monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
     job = write_job(tmp_path, "00_toy", "print(7)")
-    execute_all([[job]])
+    execute(job)
     assert read_output(job) == "7\n"
     assert (tmp_path / "died").exists()
 
 
-def test_an_error_names_its_notebook_and_cell_and_that_of_a_user_is_one_line(tmp_path):
+def test_an_error_names_its_notebook_and_cell_and_that_of_a_user_is_one_line(tmp_path, execute):
     with pytest.raises(NotebookFailed, match=r"^00_toy\.ipynb, cell 3: ZeroDivisionError: "):
-        execute_all([[write_job(tmp_path, "00_toy", "b = 0", "a / b")]])
+        execute(write_job(tmp_path, "00_toy", "b = 0", "a / b"))
     code = "from helpers.errors import CorpusError\nraise CorpusError('x.txt', 'no text', 3)"
     with pytest.raises(InputError, match=r"^00_toy: x\.txt:3: no text$"):
-        execute_all([[write_job(tmp_path, "00_toy", code)]])
+        execute(write_job(tmp_path, "00_toy", code))
 
 
 NOTE_PROCESS = """
@@ -237,21 +244,16 @@ def test_the_html_copy_shows_control_characters_and_folds_solutions(tmp_path):
 
 
 ROW = "{}\t{}\t_\tX\t_\t_\t{}\tdep\t_\t_\n"
-TREE = ROW.format(1, "Go", 0) + ROW.format(2, "on", 1) + "\n"
+TREES = 50 * (ROW.format(1, "Go", 0) + ROW.format(2, "on", 1) + "\n") + "1\tGo\n"
+TALES = 50 * "## A comment.\n" + "# a story\n[Ann]1 lost [her]1 [ring.\n"
 
 
 @pytest.mark.parametrize(
     ("setting", "used", "content", "fault"),
     [
         ("text", "segments", "", ":"),
-        ("treebank", "sentences", 50 * TREE + "1\tGo\n", ":151: "),
-        (
-            "coref",
-            "coref",
-            50 * "## A comment.\n" + "# a story\n[Ann]1 lost [her]1 [ring.\n",
-            ":52",
-        ),
-        ("model", "segments", None, ""),
+        ("treebank", "sentences", TREES, ":151: "),
+        ("coref", "coref", TALES, ":52"),
         ("device", "segments", None, ""),
     ],
 )
@@ -263,3 +265,19 @@ def test_check_reads_what_the_user_gives(setting, used, content, fault, tiny_fol
     with pytest.raises(InputError) as error:
         list(check_inputs(Study(**options | {setting: str(path)}), {used}))
     assert f"{path}{fault}" in str(error.value) and "\n" not in str(error.value)
+
+
+def test_unknown_share_counts_neither_special_tokens_nor_the_first_one():
+    tokenizer = SimpleNamespace(unk_token_id=1, all_special_ids=[1, 2])
+    tokenizer.convert_tokens_to_ids = lambda tokens: list(map(int, tokens))
+    sentence = {"inputs": {"input_ids": [1, 1, 5, 6, 2]}}
+    assert unknown_share([sentence], tokenizer) == 1 / 3
+    assert unknown_share([sentence, {"tokens": ["1", "7"]}], tokenizer) == 1 / 4
+    assert unknown_share([], tokenizer) == 0
+
+
+def test_describe_parameters_shows_the_columns_of_files(tmp_path):
+    (tmp_path / "train.tsv").write_text("sentence\tlabel\nA cat.\t1\n")
+    parameters = {"task": f"{tmp_path}/train.tsv,{tmp_path}/none.tsv", "task_examples": 9}
+    (line,) = describe_parameters(parameters)
+    assert line.startswith("-p task: ") and line.endswith(" 'sentence', 'label'")
