@@ -21,7 +21,7 @@ PAGE = ROOT / "tests" / "FAULTS.md"
 LONG = os.environ.get("FAULTS") == "long"
 KILLS = 30 if LONG else 3  # of each kind that takes a second
 SLOW_KILLS = 30 if LONG else 1  # of each kind that takes several
-FILES = 3000 if LONG else 250  # a reader
+FILES = 3000 if LONG else 100  # a reader
 
 
 @contextmanager

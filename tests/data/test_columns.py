@@ -5,36 +5,12 @@ from collections import Counter
 
 import pytest
 import toy_corpora
+from annotated_files import CONLLU, CONLLX, PLAIN
 
 from helpers.data.columns import detect_format, read_trees
 from helpers.data.records import REPEATED, cluster_of
-from helpers.data.treebank import treebank
-from helpers.errors import CorpusError
-
-CONLLU = """\
-# newdoc id = first
-# sent_id = a-1
-1-2\tdon't\t_\t_\t_\t_\t_\t_\t_\t_
-1\tdo\tdo\tAUX\t_\t_\t3\taux\t_\t_
-2\tn't\tnot\t_\t_\t_\t3\tadvmod\t_\t_
-3\tgo\tgo\tVERB\t_\t_\t0\troot\t_\t_
-3.1\tghost\t_\t_\t_\t_\t_\t_\t_\t_
-# newdoc id = second
-# sent_id = b-1
-1\tHer\tshe\t_\t_\t_\t2\tnmod:poss\t_\t_
-2\t_\tcat\t_\t_\t_\t0\troot\t_\tSpaceAfter=No
-
-1\tRun\trun\tVERB\t_\t_\t0\troot\t_\t_
-"""
-CONLLX = """\
-1\tcats\t_\tN\tN\t_\t2\tnsubj\t_\t_
-2\tsleep\t_\tV\tV\t_\t0\troot\t_\t_
-
-# A comment does not make a file CoNLL-U, which has one root.
-1\tNo\t_\tD\tD\t_\t0\troot
-2\t!\t_\t.\t.\t_\t0\troot
-"""
-PLAIN = "cats 2-nsubj\nsleep 0-root\n\n# 2-dep\n1 0-root\n"
+from helpers.data.treebank import check_relations, treebank
+from helpers.errors import CorpusError, InputError
 
 
 @pytest.fixture
@@ -146,10 +122,13 @@ def test_treebank_counts_what_is_in_both_splits_and_refuses_copies(write):
             treebank(f"{train},{dev}").records()
 
 
-def test_treebank_without_a_parent_is_refused(write):
-    path = write("The 0-root\nbaker 0-root\n\nA 0-root\n\nB 0-root\n", "trees.txt")
+def test_treebank_without_a_parent_or_a_row_of_table_1_is_refused(write):
     with pytest.raises(CorpusError, match="no word has a parent"):
-        treebank(path).records()
+        treebank(write("The 0-root\nbaker 0-root\n\nA 0-root\n\nB 0-root\n")).records()
+    trees = treebank(write("a 2-det\nb 0-root\nc 2-det\n\na 2-det\nd 0-root\nc 2-det\n"))
+    check_relations(trees, 4)
+    with pytest.raises(InputError, match="'det', has 4 words; lower --minimum-count to 4"):
+        check_relations(trees, 5)
 
 
 def test_spaces_before_words_are_those_of_the_text(write):

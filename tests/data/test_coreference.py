@@ -9,6 +9,7 @@ from pathlib import Path
 
 import other_languages
 import pytest
+from annotated_files import CONLL_2012, CZECH
 from toy_corpora import write
 
 from helpers.data.coreference import (
@@ -21,27 +22,8 @@ from helpers.errors import CorpusError
 from helpers.metrics.coreference import document_mentions
 
 
-def row_2012(index, word, tag, coreference, *arguments):
-    columns = ["nw/x", "0", str(index), word, tag, "*", "-", "-", "-", "-", "*"]
-    return "   ".join([*columns, *arguments, coreference]) + "\n"
-
-
-def document_2012(*rows, name="nw/x", part="000"):
-    return f"#begin document ({name}); part {part}\n{''.join(rows)}\n#end document\n"
-
-
 def test_read_documents_of_conll_2012_have_parts_and_crossing_mentions(tmp_path):
-    rows = (
-        row_2012(0, "Ann", "NNP", "(0"),
-        row_2012(1, "Lee", "NNP", "0)|(2"),
-        row_2012(2, "saw", "VBD", "2)", "(V*)"),
-        row_2012(3, "her", "PRP$", "(1|(0)", "*"),
-        row_2012(4, "dog", "NN", "1)", "*") + "\n",
-        row_2012(0, "It", "PRP", "(1)"),
-    )
-    second_part = document_2012(row_2012(0, "Rain", "NN", "-"), part="001")
-    second_text = document_2012(row_2012(0, "He", "PRP", "(4)"), name="nw/y")
-    path = write(tmp_path, "x.v4_gold_conll", document_2012(*rows) + second_part + second_text)
+    path = write(tmp_path, "x.v4_gold_conll", CONLL_2012)
     first, second, third = read_documents(path, Counter())
     assert first.words == ("Ann", "Lee", "saw", "her", "dog", "It")
     assert first.tags == ("PROPN", "PROPN", "VERB", "PRON", "NOUN", "PRON")
@@ -54,28 +36,6 @@ def test_read_documents_of_conll_2012_have_parts_and_crossing_mentions(tmp_path)
     assert [document.split for document in documents] == ["train", "train", "dev"]
 
 
-# CorefUD: a zero subject is an empty node, and e2 has a gap in its first mention.
-CZECH = """\
-# newdoc id = cs
-# global.Entity = eid-etype-head-other
-1-2\tAnnaspí\t_\t_\t_\t_\t_\t_\t_\t_
-1\tAnna\tAnna\tPROPN\t_\t_\t2\tnsubj\t_\tEntity=(e1-person-1-)
-2\tspí\tspát\tVERB\t_\t_\t0\troot\t_\t_
-
-0.1\t_\ton\tPRON\t_\t_\t_\t_\t1:nsubj\tEntity=(e1-person-1-)
-1\tVidí\tvidět\tVERB\t_\t_\t0\troot\t_\t_
-2\tdům\tdům\tNOUN\t_\t_\t1\tobj\t_\tEntity=(e2[1/2]-thing-1-
-3\ts\ts\tADP\t_\t_\t5\tcase\t_\tEntity=e2[1/2])
-4\tdnes\tdnes\tADV\t_\t_\t1\tadvmod\t_\tEntity=(e3-time-1-)
-5\tzahradou\tzahrada\tNOUN\t_\t_\t2\tnmod\t_\tEntity=(e2[2/2])
-
-1\tMá\tmít\tVERB\t_\t_\t0\troot\t_\tEntity=(e4-event-1-
-1.1\t_\ton\tPRON\t_\t_\t_\t_\t_\tEntity=(e1-person-1-%28x%29)
-2\tho\ton\tPRON\t_\t_\t1\tobj\t_\tBridge=e2<e1:part|Entity=e4)(e2-thing-1-)
-3\tdům\tdům\tNOUN\t_\t_\t1\tobj\t_\tEntity=(e2-thing-1-)
-"""
-
-
 @pytest.mark.parametrize("name", ["cs.conllu", "cs.conllu.gz"])
 def test_read_documents_of_corefud_leave_out_empty_nodes_and_gaps(tmp_path, name):
     content = gzip.compress(CZECH.encode()) if name.endswith(".gz") else CZECH
@@ -85,21 +45,22 @@ def test_read_documents_of_corefud_leave_out_empty_nodes_and_gaps(tmp_path, name
     assert document.words == (
         *["Anna", "spí", "Vidí", "dům", "s", "dnes", "zahradou", "Má", "ho", "dům"],
     )
-    assert document.spans == ((0, 1, 1), (5, 6, 3), (7, 9, 4), (8, 9, 2), (9, 10, 2))
+    assert document.spans == ((0, 1, 1), (5, 6, 2), (7, 9, 3), (8, 9, 4), (9, 10, 4))
     assert document.heads == (1, -1, -1, 2, 6, 2, 3, -1, 7, 7)
     assert counts == {"mentions dropped: of empty nodes only": 2, "mentions dropped: with gaps": 1}
     (with_heads,) = coreference_corpus(path).records()
-    assert [mention.chain for mention in with_heads.mentions] == [None, None, None, 2, 2]
+    assert [mention.chain for mention in with_heads.mentions] == [None, None, None, 4, 4]
     assert [mention.head for mention in with_heads.mentions] == [0, 5, 7, 8, 9]
 
 
-def test_read_documents_of_gum_have_the_chains_of_groups_and_names(tmp_path):
+def test_read_documents_of_gum_have_the_chains_of_groups(tmp_path):
     gum = CZECH.replace("eid-", "GRP-").replace("(e", "(").replace("=e", "=")
     (document,) = read_documents(write(tmp_path, "gum.conllu", gum), Counter())
-    assert [chain for *_, chain in document.spans] == [1, 3, 4, 2, 2]
-    named = CZECH.replace("e4", "být")
-    (document,) = read_documents(write(tmp_path, "named.conllu", named), Counter())
-    assert [chain for *_, chain in document.spans] == [1, 2, 3, 4, 4]  # in order
+    assert [chain for *_, chain in document.spans] == [1, 2, 3, 4, 4]
+
+
+def row_2012(word, coreference):
+    return f"#begin document (a); part 000\na 0 0 {word} NN * - - - - * {coreference}\n"
 
 
 def broken_czech(old, new):
@@ -115,9 +76,9 @@ def broken_czech(old, new):
         ("a.conllu", broken_czech("Entity=(e3-time-1-)", "Entity=(e3-time-1-"), 11),
         ("a.conllu", broken_czech("Entity=(e3-time-1-)", "Entity=((e3)"), 11),
         ("a.conllu", broken_czech("5\tcase", "9\tcase"), 10),
-        ("a_gold_conll", document_2012(row_2012(0, "[WORD]", "NN", "-")), 2),
-        ("a_gold_conll", document_2012(row_2012(0, "x", "NN", "(1")), 2),
-        ("a_gold_conll", document_2012(row_2012(0, "x", "NN", "()")), 2),
+        ("a_gold_conll", row_2012("[WORD]", "-"), 2),
+        ("a_gold_conll", row_2012("x", "(1"), 2),
+        ("a_gold_conll", row_2012("x", "()"), 2),
         ("a.txt", "# a b\n[x]1 ]2\n", 2),
         ("a.txt", "# a b\nfine\n[x\n", 3),
         ("a.txt", "# a b\n[x] [ ]\n", 2),

@@ -9,16 +9,14 @@ import gzip
 import math
 import re
 from collections import Counter
-from functools import partial
 
 import numpy as np
 import pytest
+from annotated_files import CONLL_2012, CONLLU, CONLLX, CZECH, PLAIN
 from faults import FILES, at_most
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from beyond.papers.argument_cues.arguments import Argument, read_arguments
-from beyond.papers.common.tasks import Pair, read_task
 from helpers.data import coreference
 from helpers.data.coreference import coreference_corpus
 from helpers.data.glove import read_glove
@@ -40,9 +38,7 @@ PROFILE = settings(
 # Facts of a file as a whole; every other error has a line.
 WHOLE_FILE = re.compile(
     r"(has|holds) no |has one sentence|no document has|use a complete copy|save it as "
-    r"plain text|document type|no examples|"
-    r"no word has a parent|\d+ labels in|no argument after|not tab-separated|"
-    r"archive, which is not read|looks like"
+    r"plain text|document type|no word has a parent|archive, which is not read|looks like"
 )
 
 HUGE = 100_000
@@ -59,24 +55,6 @@ ODD = [
     "<a>" * 100, "<a " + "b" * HUGE,
 ]  # fmt: skip
 
-EMPTY = "\t_" * 8
-TREE_X = (
-    "1\tAnn\t_\tPROPN\t_\t_\t2\tnsubj\t_\tEntity=(1)\n2\tsaw\t_\tVERB\t_\t_\t0\troot\t_\t_\n"
-    "3\ther\t_\tPRON\t_\t_\t4\tnmod:poss\t_\tEntity=(2(1)\n"
-    "4\tdog\t_\tNOUN\t_\t_\t2\tobj\t_\tSpaceAfter=No|Entity=2)\n\n"
-    "1\tשלום\t_\tINTJ\t_\t_\t0\troot\t_\tEntity=(3)\n\n1\tGo\t_\tX\t_\t_\t0\troot\t_\t_\n"
-)
-TREE = (
-    f"# newdoc id = a\n# sent_id = 1\n{TREE_X}\n# newdoc id = b\n2-3\tdidn't{EMPTY}\n"
-    f"1\t東京\t_\tX\t_\t_\t0\troot\t_\t_\n1.1\tgone{EMPTY}\n"
-)
-PLAIN_TREE = "Ann 2-nsubj\nsaw 0-root\nher 4-poss\ndog 2-dobj\n\nשלום 0-root\n\nx 0-root\n"
-CONLL_2012 = "".join(
-    f"#begin document (nw/a); part 00{part}\nnw/a 0 0 Ann NN * - - - - * (1|(2|(1\n"
-    "nw/a 0 1 saw VB * - - - - * 1)|(3\n\nnw/a 0 0 שלום NN * - - - - * 1)|2)\n"
-    "nw/a 0 1 🙂 NN * - - - - * 3)\n#end document\n"
-    for part in (0, 1)
-)
 BRACKETS = (
     "## note\n# tale-01 story\n[Ann]1 lost [[her]1 ring]2, and [a magpie] found [it]2.\n"
     "It's 10:30; [she]1 doesn't\nmind.\n# tale-02 story\n[שלום]1 met [東京]2. [He]1 saw [it]2.\n"
@@ -98,15 +76,6 @@ EXTRACTED = "".join(
     for number in (1, 2)
 )
 TEXT = "One paragraph.\nAnother one.\n\n東京\n🙂\r\n\r\ny\n"
-ARGUMENTS = (
-    "#id\twarrant0\twarrant1\tcorrectLabelW0orW1\treason\tclaim\tadversarial\n"
-    "1\tIt is.\tIt is not.\t0\tSo.\tTrue.\tFalse\n\n2\tYes.\tNo.\t1\t東京\tIt's.\tFalse\n"
-)
-TASK = (
-    "sentence1\tsentence2\tlabel\nA cat.\tA dog.\t0\n\nCats.\tDogs.\t1\nSnow.\tIt snows.\t1\n"
-    "Rain.\tSun.\t0\n"
-)
-
 # Damage to a file
 
 PIECE = re.compile(r"[\w.'’:*]+|\s|.", re.DOTALL)
@@ -172,11 +141,6 @@ def check(record):
             assert n_words == len(record.tags) and all(map(visible, record.words))
             for mention in record.mentions:
                 assert 0 <= mention.start <= mention.head < mention.end <= n_words
-        case Argument():
-            assert record.label in (0, 1) and record.warrant0 != record.warrant1
-            assert record.id and record.claim and record.reason and record.warrant0
-        case Pair():
-            assert 1 <= len(record.texts) <= 2 and all(record.texts) and record.label >= 0
         case (form, vector):
             assert isinstance(form, str) and vector.dtype == np.float32
             assert all(map(math.isfinite, vector))
@@ -217,15 +181,13 @@ READERS = {
     "Wikipedia XML": ("a.xml", DUMP, dumped_segments),
     "WikiExtractor": ("wiki_00", EXTRACTED, corpus_of(segments, count=None)),
     "plain text": ("a.txt", TEXT, corpus_of(segments, count=None)),
-    "CoNLL-U": ("a.conllu", TREE, corpus_of(treebank)),
-    "CoNLL-X": ("a.conll", TREE_X, corpus_of(treebank)),
-    "word head-relation": ("a.txt", PLAIN_TREE, corpus_of(treebank)),
+    "CoNLL-U": ("a.conllu", CONLLU, corpus_of(treebank)),
+    "CoNLL-X": ("a.conll", CONLLX, corpus_of(treebank)),
+    "word head-relation": ("a.txt", PLAIN, corpus_of(treebank)),
     "CoNLL-2012": ("a_conll", CONLL_2012, corpus_of(coreference_corpus)),
-    "OntoGUM": ("a.conllu", TREE, corpus_of(coreference_corpus)),
+    "CorefUD": ("a.conllu", CZECH, corpus_of(coreference_corpus)),
     "brackets": ("a.txt", BRACKETS, corpus_of(coreference_corpus)),
     "GloVe": ("a.txt", GLOVE, glove_entries),
-    "arguments": ("a.tsv", ARGUMENTS, partial(read_arguments, split="train")),
-    "pairs of sentences": ("a.tsv", TASK, lambda path: read_task(path, path).train),
 }
 
 

@@ -1,11 +1,23 @@
-"""Records and their links: trees, pairs and coreference chains, counted by hand."""
+"""Records, their links and their masks: trees, pairs and chains, counted and written by hand."""
 
+import numpy as np
 import pytest
 from tokenizers import pre_tokenizers
 
 from helpers.data import links
-from helpers.data.links import NO_MENTION, read_links
-from helpers.data.records import Document, Mention, cluster_of, is_punctuation, roles
+from helpers.data.links import NO_MENTION, describe_record, read_links
+from helpers.data.records import (
+    Document,
+    Mention,
+    Visible,
+    cluster_of,
+    count_used,
+    describe_mask,
+    is_punctuation,
+    roles,
+    visible_mask,
+    visible_words,
+)
 from helpers.metrics import reference
 
 BERT = {"cls": "[CLS]", "sep": "[SEP]"}
@@ -79,17 +91,13 @@ def test_roles_gives_every_position_one_role():
     assert marks.tolist() == [True] * 4 + [False] * 7
 
 
-@pytest.mark.parametrize("mark", "。，、｡،۔।॥՝።፣")
-def test_is_punctuation_of_other_scripts(mark):
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(mark)[0][0]
-    assert is_punctuation(mark) and is_punctuation(f"▁{mark}") and is_punctuation(byte_level)
-    assert not is_punctuation(byte_level[:-1]) or len(byte_level) == 1
-    assert not is_punctuation(mark + mark)
-
-
-@pytest.mark.parametrize("word", ["、の", "?", "؟", "¿", "؛", "·", "", "word", "…", "ÃĢ"])
-def test_is_punctuation_of_other_tokens(word):
-    assert not is_punctuation(word)
+def test_is_punctuation_of_other_scripts():
+    for mark in "。，、｡،۔।॥՝።፣":
+        byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(mark)[0][0]
+        assert is_punctuation(mark) and is_punctuation(f"▁{mark}") and is_punctuation(byte_level)
+        assert not is_punctuation(byte_level[:-1]) and not is_punctuation(mark + mark)
+    for word in ("、の", "?", "؟", "¿", "؛", "·", "", "word", "…", "ÃĢ"):
+        assert not is_punctuation(word)
 
 
 def test_cut_keeps_mentions_that_end_before_it():
@@ -114,3 +122,51 @@ def test_cut_keeps_mentions_that_end_before_it():
 )
 def test_cluster_of_names_the_document_or_the_record_itself(record, article):
     assert cluster_of(record, 7) == article
+
+
+def test_describe_record_has_text_and_links():
+    segment = {"tokens": ["[CLS]", *["a"] * 100], "title": "Cats"}
+    assert describe_record(segment) == f"Cats: [CLS]{' a' * 59} ..."
+    tree = describe_record({**TREE, "source": "x.conllu"})
+    assert tree.startswith("x.conllu: Ann 's dog saw her (poss: Ann > dog; ")
+    assert "root: saw > none" in tree and "coreference: it > ring" in describe_record(DOCUMENT)
+
+
+def test_count_used_counts_what_was_read_and_what_is_used():
+    segments = count_used([{}] * 3, {"segments": 20, "segments not sampled": 16})
+    assert segments == {"segments": (3, 4)}
+    assert count_used([TREE] * 18, {"sentences read": 40}) == {"sentences": (18, 40)}
+    documents = count_used([DOCUMENT] * 2, {"documents read": 2, "mentions read": 3799})
+    assert documents == {"documents": (2, 2), "mentions": (12, 3799)}
+
+
+MASKS = {
+    Visible(False, None): ["1111", "1111", "1111", "1111"],
+    Visible(True, None): ["1000", "1100", "1110", "1111"],
+    Visible(False, 1): ["1100", "1110", "0111", "0011"],
+    Visible(True, 1): ["1000", "1100", "0110", "0011"],
+    Visible(False, 2): ["1110", "1111", "1111", "0111"],
+}
+
+
+def mask_of(rows):
+    return np.array([[cell == "1" for cell in row] for row in rows])
+
+
+@pytest.mark.parametrize(("visible", "rows"), MASKS.items())
+def test_masks_are_those_that_are_written_out(visible, rows):
+    mask = mask_of(rows)
+    assert np.array_equal(visible_mask(visible, 4), mask)
+    assert describe_mask(mask) == visible
+    groups = [0, 1, 1, 2]  # the word of each token: it sees another if any of its tokens does
+    expected = np.zeros((3, 3), dtype=bool)
+    for query, key in np.argwhere(mask):
+        expected[groups[query], groups[key]] = True
+    assert np.array_equal(visible_words(mask, groups), expected)
+
+
+def test_describe_mask_describes_no_other_mask():
+    for rows in (["1100", "1100", "0011", "0011"], ["1110", "1111", "1111", "1111"]):
+        assert describe_mask(mask_of(rows)) is None
+    long_window = visible_mask(Visible(False, 3), 4)  # limits nothing
+    assert describe_mask(long_window) == Visible(False, None)

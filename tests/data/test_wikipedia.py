@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from toy_corpora import write
 
-from helpers.data.wikipedia import articles, segments
+from helpers.data.wikipedia import SAMPLE, Article, articles, note_text, segments
 from helpers.errors import CorpusError
 
 PROSE = "The {} paragraph has more than ten words, as every usable one must."
@@ -135,3 +135,23 @@ def test_segments_of_the_sample_are_those_of_the_committed_runs():
     texts = [segment.first for segment in sample] + [segment.second for segment in sample]
     digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
     assert digest.startswith("343eb0c94d956135")
+
+
+@pytest.mark.parametrize(
+    ("prose", "paragraph", "n_noted"),
+    [
+        *(("A cat, 3 < 4 and 5 > 4.", text, 1) for text in ("<p>A cat.</p>", "A [[cat]].")),
+        *(("A cat.", text, 1) for text in ("| a | cat |", "## Cats", r"\emph{A}", "A&amp;")),
+        *(("A cat.", text, 4) for text in ("[12:01] A cat.", ">seq_1", '"A cat.", 1', "F(x) {")),
+        *(('"Never," said Ann, "at 10:30."', text, 4) for text in ("2024-01-05 cat", "Key = [1]")),
+        ("A cat.", "on the wire, and said that", 4),
+    ],
+)
+def test_note_text_counts_paragraphs_that_are_no_prose(prose, paragraph, n_noted):
+    paragraphs = [prose] * (10 - n_noted) + [paragraph] * n_noted
+    (note,) = note_text([Article("a", tuple(paragraphs))])
+    assert note.startswith(f"{n_noted} of the first 10 paragraphs")
+
+
+def test_note_text_is_empty_for_prose():
+    assert note_text(articles(SAMPLE)) == note_text([]) == []
