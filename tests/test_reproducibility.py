@@ -28,6 +28,7 @@ from helpers.metrics.clustering import distances
 from helpers.metrics.surface import ENTROPY, RELATIVE_POSITION, TOKEN_TYPES, head_table, sums
 from helpers.metrics.dependency_heads import dependency_heads
 from helpers.gradients import gradient_table
+from helpers.probes import training
 from helpers.probes.table3 import table3
 from helpers.study import Study
 
@@ -46,6 +47,7 @@ study.save_table(dependency_heads(count_heads(treebank), minimum=5), "heads")
 documents = study.coreference_store()
 rules = count_rules(documents.records())
 study.save_table(coreference_table(antecedents(documents), rules), "coreference")
+training.MIN_UPDATES = 30
 controls = [study.treebank_store(name) for name in ("random", "random-1")]
 matched = study.treebank_store("entropy-matched")
 for name, table in table3(treebank, controls, matched, study.embeddings, seeds=1).items():

@@ -279,7 +279,8 @@ def find_corpus(source: str, annotation: str) -> Path:
     InputError
         If there is no such corpus, folder or file.
     """
-    names = registry().query("kind == @annotation").index
+    kinds = registry()["kind"]
+    names = kinds.index[kinds == annotation]
     if source in names:
         return fetch(source)
     path = resolve_user_path(source)

@@ -2,7 +2,6 @@
 
 import gzip
 import hashlib
-import os
 import re
 from pathlib import Path
 
@@ -105,12 +104,3 @@ def test_corpora_are_names_files_folders_or_two_files(tiny, monkeypatch, tmp_pat
     comma = tmp_path / "Smith, 2020.conllu"
     comma.write_text(TREE * 4)
     assert len(treebank(str(comma), sentences=2).records()) == 2
-
-
-@pytest.mark.skipif("CORPORA_DIR" not in os.environ, reason="CORPORA_DIR is not set")
-def test_fetch_finds_every_pinned_file_in_the_local_folder():
-    for name, annotation in corpora.registry()["kind"].items():
-        assert corpora.find_corpus(name, annotation) == corpora.fetch(name)
-    corpus = coreference_corpus("ontogum")
-    assert corpus.name == "ontogum" and len(corpus.spec["files"]) == 83
-    assert "heads" not in corpus.spec  # no parser decides what a mention's head is

@@ -2,17 +2,13 @@
 
 import gzip
 import json
-import os
-import re
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from toy_corpora import write
 
-from helpers.data.columns import read_trees
-from helpers.data.links import labelled_pairs, read_pairs
-from helpers.data.treebank import paired_corpus, treebank
+from helpers.data.links import read_pairs
+from helpers.data.treebank import paired_corpus
 from helpers.errors import CorpusError
 
 SENTENCE = {"words": ["She", "reads", "books"], "pairs": [[0, 1, "nsubj"], [2, 1, "obj"]]}
@@ -72,20 +68,3 @@ def test_paired_corpus_refuses_files_without_a_pair_and_folders(tmp_path):
     for path in (write(tmp_path, "x.jsonl", ""), tmp_path, tmp_path / "missing.jsonl"):
         with pytest.raises(CorpusError):
             paired_corpus(path).records()
-
-
-@pytest.mark.skipif("CORPORA_DIR" not in os.environ, reason="CORPORA_DIR is not set")
-def test_sentences_of_ewt_are_the_same_as_pairs(tmp_path):
-    """Documents, splits and samples are the same, so that tables of section 4.2 are, too."""
-    path = Path(os.environ["CORPORA_DIR"]) / "ud_english_ewt" / "en_ewt-ud-dev.conllu"
-    texts = []
-    for tree in read_trees(path, Counter()):
-        pairs = labelled_pairs(tree._asdict())
-        document = re.search("document (.+), sentence", tree.source)[1]
-        texts.append({"words": tree.words, "pairs": pairs, "document": document, "tags": tree.tags})
-    trees = treebank(path, sentences=300, seed=1).records()
-    pairs_path = write(tmp_path, "ewt.jsonl", lines_of(*texts))
-    sentences = paired_corpus(pairs_path, sentences=300, seed=1).records()
-    for tree, sentence in zip(trees, sentences, strict=True):
-        assert (tree.words, tree.split, tree.tags) == (sentence[0], sentence[2], sentence[4])
-        assert labelled_pairs(tree._asdict()) == labelled_pairs(sentence._asdict())

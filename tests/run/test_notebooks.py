@@ -1,42 +1,16 @@
 """Notebooks of the series on inputs that lack something."""
 
-import itertools
 import json
 
 import pandas as pd
 import pytest
 import tiny_models
 from notebook_tools import executed
-from toy_corpora import conllu, write
+from toy_corpora import write
 
 from helpers.errors import InputError
 from helpers.run import check_notebooks, list_notebooks
 from helpers.settings import make_settings
-
-# Surface-syntactic Universal Dependencies: function words are heads, objects are comp:obj.
-SUD = (
-    "They/2/subj saw/0/root {}/2/comp:obj with/2/udep {}/4/comp:obj ./2/punct",
-    "{}/2/subj has/0/root liked/2/comp:aux {}/3/comp:obj today/3/mod ./2/punct",
-)
-
-
-def test_a_treebank_without_the_relations_of_figure_5(tmp_path, tiny_folder, figures, monkeypatch):
-    """04 to its end on SUD's names, and tables of them."""
-    monkeypatch.setenv("ATTENTION_PROFILE", "quick")  # ten words of a relation are enough
-    towns = itertools.permutations(["Rome", "Paris", "Lyon", "Bath", "York"], 2)
-    sentences = []
-    for names in towns:
-        for pattern in SUD:
-            words = enumerate(pattern.format(*names).split(), 1)
-            sentences.append([(number, *word.rsplit("/", 2)) for number, word in words])
-    treebank = write(tmp_path, "en_sud.conllu", conllu(*sentences, times=1))
-    executed(
-        "04", model=str(tiny_folder("bert")), treebank=str(treebank), max_tokens=48, device="cpu",
-        name="sud",
-    )  # fmt: skip
-    tables = figures.parent / "build" / "sud" / "tables"
-    relations = pd.read_csv(tables / "dependency_heads.csv")["relation"]
-    assert {"All", "subj", "comp:obj"} <= set(relations)
 
 
 def test_pairs_of_any_relation_run_and_need_no_trees(tmp_path, tiny_folder, figures, monkeypatch):
