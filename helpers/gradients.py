@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
 import pandas as pd
 
 from helpers.cache import cached
@@ -45,22 +46,21 @@ def gradient_table(
         objective needs several articles, and the text has one: ``layer``, ``objective`` and
         ``reason``.
     """
-    articles = [cluster_of(record, index) for index, record in enumerate(store.records())]
+    articles = np.array([cluster_of(record, i) for i, record in enumerate(store.records())])
     is_contrastive = encoder.objective == "contrastive"
     if is_contrastive and len(set(articles)) < 2:
         columns = {"objective": encoder.objective, "reason": ONE_ARTICLE}
         return pd.DataFrame({"layer": encoder.layer_numbers, **columns})
     choose = partial(choose_segments, contrastive=is_contrastive)
-    indices = choose(articles, min(count or len(articles), len(articles)))
+    indices = np.array(choose(articles.tolist(), min(count or len(articles), len(articles))))
     if limit is not None:
-        part = choose([articles[index] for index in indices], limit)
-        indices = [indices[position] for position in part]
-    records = [store.record(index) for index in indices]
+        indices = indices[choose(articles[indices].tolist(), limit)]
+    records = list(map(store.record, indices.tolist()))
     gradients = cached(
         "gradients",
         partial(gradient_importance, encoder, records, seed=seed),
         inputs={"records": records, "seed": seed, "model": encoder.key},
         code=STORE_CODE,
     )
-    articles_of = [articles[index] for index in indices]
-    return tabulate(gradients, articles_of, encoder.objective, encoder.layer_numbers)
+    used_articles = articles[indices].tolist()
+    return tabulate(gradients, used_articles, encoder.objective, encoder.layer_numbers)

@@ -79,24 +79,21 @@ def list_notebooks(only: str = "", *, extended: bool = True) -> list[Path]:
     InputError
         If no notebook has one of the numbers, or in an installed copy, which has no notebooks.
     """
-    paths = sorted((PROJECT_ROOT / "notebooks").glob("[0-9]*.ipynb"))
+    paths = {path.name[:2]: path for path in sorted(PROJECT_ROOT.glob("notebooks/[0-9]*.ipynb"))}
     if not paths:
-        raise InputError(
-            f"{PROJECT_ROOT}: an installed copy has no notebooks; run them from a checkout of "
-            "the project ('make run' there)"
-        )
+        raise InputError(f"{PROJECT_ROOT}: an installed copy has no notebooks; use a checkout")
     if not only:
-        return [path for path in paths if extended or not is_later(path)]
+        return [path for path in paths.values() if extended or not is_later(path)]
     chosen = set()
     for part in only.split(","):
         first, _, last = part.strip().partition("-")
-        start, end = first.zfill(2), (last or first).zfill(2)
-        of_part = [path for path in paths if first and start <= path.name[:2] <= end]
-        if not of_part:
-            series = ", ".join(path.name[:2] for path in paths)
-            raise InputError(f"--only {only}: expected numbers such as 00-03,05, of {series}")
-        chosen.update(of_part)
-    return sorted(chosen)
+        end = (last or first).zfill(2)
+        in_range = [number for number in paths if first and first.zfill(2) <= number <= end]
+        if not in_range:
+            expected = f"expected numbers such as 00-03,05, of {', '.join(paths)}"
+            raise InputError(f"--only {only}: {expected}")
+        chosen.update(in_range)
+    return [paths[number] for number in sorted(chosen)]
 
 
 def is_later(path: Path) -> bool:

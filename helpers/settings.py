@@ -145,9 +145,7 @@ class Settings:
 
 HELP = dict(re.findall(r"^    (\w+) : .*\n +(.*)", Settings.__doc__ or "", re.MULTILINE))
 # Settings that change results.
-RESULT_SETTINGS = [
-    setting.name for setting in fields(Settings) if setting.name not in EXECUTION_SETTINGS
-]
+RESULT_SETTINGS = [name for name in HELP if name not in EXECUTION_SETTINGS]
 
 
 def make_settings(**values: Any) -> Settings:

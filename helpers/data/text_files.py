@@ -91,8 +91,8 @@ def existing_file(path: str | Path) -> Path:
 def files_below(folder: Path, pattern: str) -> list[Path]:
     """List the files in a folder and below it whose names match, as they are when unpacked."""
     names = re.compile(rf"(?!\.){pattern}")
-    files = (path for path in folder.rglob("*") if names.fullmatch(plain_name(path)))
-    return sorted(path for path in files if path.is_file())
+    files = filter(Path.is_file, folder.rglob("*"))
+    return sorted(path for path in files if names.fullmatch(plain_name(path)))
 
 
 def text_paths(path: Path) -> list[Path]:

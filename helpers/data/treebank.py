@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, islice
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -178,8 +177,7 @@ def sampled_corpus(
                 bar = progress(read_file(file, counts), f"Reading {file.name}", unit=" sentences")
                 texts_of[split] += bar
         all_texts = list(chain.from_iterable(texts_of.values()))
-        pairs = chain.from_iterable(labelled_pairs(text._asdict()) for text in all_texts)
-        if not any(word != parent for word, parent, _ in pairs):
+        if not count_relations(all_texts):
             problem = "no word has a parent, because each one is a root"
             raise CorpusError(first_file, f"{problem}; use a treebank with its heads")
         if "dev" not in texts_of:
@@ -208,7 +206,8 @@ def _check_overlap(
     Heads and probes would be scored on what they were chosen or trained on.  Treebanks repeat some
     short sentences, such as greetings.
     """
-    train_words, dev_words = ([text.words for text in texts] for texts in texts_of.values())
+    train_words = [text.words for text in texts_of["train"]]
+    dev_words = [text.words for text in texts_of["dev"]]
     if train_words == dev_words:
         problem = "dev has the sentences of train"
         raise CorpusError(dev, f"{problem}; give another file, or one alone, which is then split")
@@ -464,12 +463,13 @@ def to_sentence(span: Span, split: str, source: str) -> Sentence:
 
     It has no tags if the pipeline has no tagger.
     """
-    before = span.start - 1
-    words = tuple(token.text for token in span)
-    heads = tuple(0 if token == token.head else token.head.i - before for token in span)
-    relations = tuple(token.dep_.lower() for token in span)
-    tags = tuple(token.pos_ or None for token in span)
-    spaces = (True, *(bool(token.whitespace_) for token in span[:-1]))
+    rows = []
+    has_space = True  # before the first word
+    for token in span:
+        head = 0 if token == token.head else token.head.i - span.start + 1
+        rows.append((token.text, head, token.dep_.lower(), token.pos_ or None, has_space))
+        has_space = bool(token.whitespace_)
+    words, heads, relations, tags, spaces = zip(*rows, strict=True)
     return Sentence(words, heads, relations, split, source, tags if any(tags) else (), spaces)
 
 
@@ -542,11 +542,18 @@ def why_unusable(sentence: Span, *, english: bool = True) -> str | None:
     return None
 
 
+def count_relations(texts: Iterable[Sentence | PairedText]) -> Counter[str]:
+    """Count the words that have a parent, by their relation."""
+    counts: Counter[str] = Counter()
+    for text in texts:
+        for word, parent, label in labelled_pairs(text._asdict()):
+            counts[label] += word != parent
+    return +counts
+
+
 def check_relations(treebank: Corpus, minimum_count: int) -> None:
     """Raise InputError if no relation has the words that Table 1 asks for."""
-    pairs = chain.from_iterable(labelled_pairs(text._asdict()) for text in treebank.records())
-    counts = Counter(label for word, parent, label in pairs if word != parent)
-    label, count = max(counts.items(), key=itemgetter(1), default=("none", 0))
+    ((label, count),) = count_relations(treebank.records()).most_common(1)
     if count < minimum_count:
         problem = f"the most frequent relation of {treebank.name}, {label!r}, has {count:,} words"
         raise InputError(f"{problem}; lower --minimum-count to {count}, or use a larger treebank")
