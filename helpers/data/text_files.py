@@ -290,9 +290,9 @@ def find_corpus(source: str, annotation: str) -> Path:
     return path
 
 
-def corpus_name(source: str | Path, file: Path) -> str:
+def corpus_name(path: Path, source: str | Path = "") -> str:
     """Name a corpus: as the table of corpora does, or by its file, up to the first dot."""
-    return str(source) if source in registry().index else file.name.partition(".")[0]
+    return str(source) if source in registry().index else path.name.partition(".")[0]
 
 
 def fetch(name: str) -> Path:

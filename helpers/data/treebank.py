@@ -44,7 +44,7 @@ from helpers.data.text_files import (
     plain_name,
     quoted,
 )
-from helpers.data.wikipedia import SAMPLE, articles, text_name
+from helpers.data.wikipedia import SAMPLE, articles
 from helpers.errors import CorpusError, InputError
 from helpers.files import resolve_user_path
 from helpers.progress import progress
@@ -106,7 +106,7 @@ def treebank(
         splits = [_split_files(folder, split) for split in ("train", "dev")]
     formats = ["+".join(map(detect_format, paths)) for paths in splits]
     spec = {"kind": "treebank", "formats": formats, "sentences": sentences, "seed": seed}
-    return sampled_corpus(corpus_name(source, splits[0][0]), splits, read_trees, spec)
+    return sampled_corpus(corpus_name(splits[0][0], source), splits, read_trees, spec)
 
 
 def paired_corpus(
@@ -136,7 +136,7 @@ def paired_corpus(
     """
     file = existing_file(path)
     spec = {"kind": "pairs", "sentences": sentences, "seed": seed}
-    return sampled_corpus(corpus_name("", file), [[file]], read_pairs, spec)
+    return sampled_corpus(corpus_name(file), [[file]], read_pairs, spec)
 
 
 def sampled_corpus(
@@ -316,7 +316,7 @@ def silver_treebank(
             tree = (tuple(words), tuple(heads), tuple(relations))
             yield Sentence(*tree, split, source, tuple(tags), tuple(spaces))
 
-    return Corpus(f"{text_name(text)}-silver", spec, read)
+    return Corpus(f"{corpus_name(text)}-silver", spec, read)
 
 
 def shuffled_words(corpus: Corpus[Parsed], *, seed: int) -> Corpus[Parsed]:

@@ -32,6 +32,7 @@ from typing import NamedTuple
 from helpers.data.records import Corpus, Segment, reservoir
 from helpers.data.text_files import (
     EXPECTED,
+    corpus_name,
     existing_file,
     file_fingerprint,
     lines,
@@ -42,7 +43,6 @@ from helpers.data.text_files import (
     visible,
 )
 from helpers.errors import CorpusError
-from helpers.files import slugify
 from helpers.progress import progress
 
 # The line that begins an article of WikiExtractor, or of WikiText, with its title.
@@ -59,7 +59,7 @@ _CODE = re.compile(
     r"""|["']\s?[,;:|]\s?[\w.]*$|[{}\[\]<>|\\;=]$"""  # a quoted cell before an unquoted one
 )
 # The bundled sample of English Wikipedia (101 articles).
-SAMPLE = Path(__file__).with_name("wikipedia_sample.txt.bz2")
+SAMPLE = Path(__file__).with_name("wikipedia-sample.txt.bz2")
 
 
 class Article(NamedTuple):
@@ -67,13 +67,6 @@ class Article(NamedTuple):
 
     title: str
     paragraphs: tuple[str, ...]
-
-
-def text_name(path: Path) -> str:
-    """Make a readable slug for a corpus file: its name up to the first dot."""
-    if path == SAMPLE:
-        return "wikipedia-sample"
-    return slugify(path.name.partition(".")[0].lower()) or "corpus"
 
 
 def articles(path: Path, *, counts: Counter[str] | None = None) -> Iterator[Article]:
@@ -218,7 +211,7 @@ def segments(
         counts["segments not sampled"] = counts["segments"] - len(chosen)
         yield from (segment for _, segment in sorted(chosen))
 
-    return Corpus(text_name(path), spec, read)
+    return Corpus(corpus_name(path), spec, read)
 
 
 def _all_segments(path: Path, counts: Counter[str]) -> Iterator[Segment]:

@@ -21,7 +21,7 @@ def test_silver_treebank_reads_on_until_there_are_enough(tmp_path, count, missin
     counts = Counter()
     corpus = silver_treebank(path, count=count, seed=1)
     chosen = list(corpus.read(counts))
-    assert corpus.name == "my-lines-silver"
+    assert corpus.name == "my lines-silver"
     assert len({tree.words for tree in chosen}) == len(chosen) == count - missing
     assert counts["sentences fewer than asked for"] == missing
     assert counts["articles"] == 12 and counts["paragraphs kept"] == 120  # counted once

@@ -107,7 +107,7 @@ def test_segments_are_pairs_of_paragraphs_of_which_some_are_sampled(numbered):
     population = list(corpus.read(counts))
     pairs = [(segment.first, segment.second) for segment in population]
     assert pairs[:3] == [("d0 p0", "d0 p1"), ("d0 p2", "d0 p3"), ("d1 p0", "d1 p1")]
-    assert len(pairs) == counts["segments"] == 20 and corpus.name == "my-corpus"
+    assert len(pairs) == counts["segments"] == 20 and corpus.name == "My Corpus"
     assert counts["paragraphs without a partner"] == 10
     sample = list(segments(numbered, count=7, seed=1).read(counts))
     assert counts["segments not sampled"] == 33  # both readings are counted
