@@ -156,10 +156,10 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    runs = [_find_run(name) for name in options.runs or DEFAULT_COMPARISON]
+    runs = list(map(_find_run, options.runs or DEFAULT_COMPARISON))
     folder = build_dir("compare") / "-vs-".join(run.name for run in runs)
     folder.mkdir(parents=True, exist_ok=True)
-    _make_page("compare", folder / "index", runs=[str(run) for run in runs])
+    _make_page("compare", folder / "index", runs=list(map(str, runs)))
     return 0
 
 

@@ -76,6 +76,7 @@ def test_controls_see_a_part_of_the_sample_and_name_its_articles(study, monkeypa
     sample = divided.segment_corpus()
     assert divided.segment_corpus(5).records() == sample.records()[::2]
     assert divided.segment_corpus(9).fingerprint == sample.fingerprint
+    assert varied(divided, seed=1).segment_corpus().records() != sample.records()
     in_all = varied(divided, segments=None)
     assert set(in_all.segment_corpus(5).records()) < set(in_all.segment_corpus().records())
     sums_by_model = sums_of(divided)
@@ -110,3 +111,9 @@ def test_pairs_take_the_place_of_trees(study, trees, tmp_path):
     assert len(pd.read_parquet(section_3)) == len(paired.segment_store()) * 3 * 4
     with pytest.raises(InputError, match="--treebank"):
         varied(parsed, pairs="x.jsonl")
+
+
+def test_controls_of_a_model_with_random_weights_have_seeds_of_their_own():
+    study = Study(random_init=3, seed=5)
+    seeds = [study.model_key(name)["random_init"] for name in ("trained", "random", "random-1")]
+    assert seeds == [3, 9, 10]

@@ -112,8 +112,7 @@ class Mention(NamedTuple):
 def name_chains(mentions: Sequence[Mention]) -> tuple[Mention, ...]:
     """Set the chain of a mention that nothing else refers to, a singleton, to None."""
     sizes = Counter(mention.chain for mention in mentions)
-    singletons = {chain for chain, size in sizes.items() if size == 1}
-    return tuple(m._replace(chain=None) if m.chain in singletons else m for m in mentions)
+    return tuple(m if sizes[m.chain] > 1 else m._replace(chain=None) for m in mentions)
 
 
 class Document(NamedTuple):
@@ -247,7 +246,7 @@ class Roles:
     def kinds(self) -> list[str]:
         """Name the role of each position."""
         names, masks = zip(*self.masks().items(), strict=True)
-        return [names[index] for index in np.argmax(masks, axis=0)]
+        return np.array(names)[np.argmax(masks, axis=0)].tolist()
 
 
 @cache
@@ -289,11 +288,11 @@ def roles(tokens: Sequence[str], special_tokens: Mapping[str, str | None]) -> Ro
     Roles
         Masks over the positions.
     """
-    masks = {"punctuation": np.array([is_punctuation(token) for token in tokens])}
+    masks = {"punctuation": np.array(list(map(is_punctuation, tokens)))}
     for role in ("cls", "sep"):
         special_token = special_tokens.get(role)
         if special_token is not None:
-            masks[role] = np.array([token == special_token for token in tokens])
+            masks[role] = np.array(tokens, dtype=object) == special_token
     if "first" in special_tokens:
         masks["first"] = np.arange(len(tokens)) == 0
     return Roles(**masks, other=~np.any(list(masks.values()), axis=0))
@@ -302,7 +301,7 @@ def roles(tokens: Sequence[str], special_tokens: Mapping[str, str | None]) -> Ro
 def evenly_spaced(values: Sequence[Value], count: int) -> list[Value]:
     """Select at most ``count`` values at equal distances, the first and the last included."""
     indices = np.linspace(0, len(values) - 1, min(count, len(values))).astype(int)
-    return [values[index] for index in indices]
+    return list(map(values.__getitem__, indices))
 
 
 def reservoir(items: Iterable[Any], count: float, generator: random.Random) -> list[Any]:

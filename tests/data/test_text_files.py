@@ -93,6 +93,7 @@ def test_other_formats_are_refused_by_their_beginning(purpose, content, format, 
     [
         "Yes, no, perhaps\nbread, water and salt\n",
         "One,two\nthree\n",
+        "One\ttwo\nthree\tfour\n" + f"{PROSE}\n" * 2,
         "10:30: the train\n11:40: the bus\n",
         "# Title\n# Title again\nAnn left.\n",
         "(She left.)\n[He stayed.]\n",
