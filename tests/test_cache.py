@@ -64,7 +64,7 @@ def test_code_digest_notices_the_minor_version_of_a_library(monkeypatch):
     assert len({digest_with(version) for version in ("2.13.0", "2.14.0", "3.13.0")}) == 3
 
 
-TABLE = pd.DataFrame({"x": [1 / 3, None], "name": ["nan", "a"]})
+TABLE = pd.DataFrame({"x": [1 / 3, None, 2], "name": ["NA", "null", None]})
 ARRAY = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 

@@ -3,7 +3,6 @@
 import subprocess
 
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -128,13 +127,3 @@ def test_tables_reads_from_the_committed_run_what_this_one_lacks():
     tables = run.tables()
     assert tables["entropy"]["entropy"][0] == 2.0 and tables["gradients"]["entropy"][0] == 1.0
     assert Results(Settings(name="mine", seed=5)).tables() == {}
-
-
-def test_read_tables_reads_labels_as_text_and_empty_cells_as_missing():
-    run = Results(Settings(name="mine"))
-    labels = ["NA", "None", "null", None]
-    run.save_table(pd.DataFrame({"relation": labels, "accuracy": [1.0, np.nan, 2, 3]}), "heads")
-    table = run.tables()["heads"]
-    assert table["relation"].isna().tolist() == [False, False, False, True]
-    assert table["relation"][:3].tolist() == labels[:3]
-    np.testing.assert_array_equal(table["accuracy"], [1, np.nan, 2, 3])

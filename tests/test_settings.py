@@ -14,7 +14,16 @@ from helpers.errors import InputError
 from helpers.results import run_name
 from helpers.settings import Settings, capped, flag, make_settings
 
-HEAVY = ("torch", "transformers", "spacy", "matplotlib", "seaborn", "scipy.stats", "distributed")
+HEAVY = (
+    "anywidget",
+    "torch",
+    "transformers",
+    "spacy",
+    "matplotlib",
+    "seaborn",
+    "scipy.stats",
+    "distributed",
+)
 INVALID = [
     ("segments", "twenty"), ("segments", 20.0), ("segments", True), ("segments", 1),
     ("sentences", 0), ("gradient_segments", 1), ("seed", None), ("seed", -1), ("seed", 2**32),
@@ -69,11 +78,14 @@ def test_quick_limits_sizes(quick, profile, monkeypatch):
     assert [capped(size, 5) for size in (3, 5, 7, None)] == [3, 5, 5, 5]
 
 
-def test_a_study_that_shows_tables_loads_no_heavy_library():
-    """Every kernel imports it; the sample is found without the library that ships it."""
+def test_a_study_that_shows_tables_and_a_refused_command_load_no_heavy_library():
+    """Every kernel imports a study; the sample is found without the library that ships it."""
     code = f"""import sys
 from helpers import Study, metrics
+from helpers.__main__ import main
 from helpers.data.wikipedia import segments
+main(["run", "--segments", "many"])
+main(["run", "--text", "no/such.txt"])
 segments(None, count=1, seed=0)
 print(len(Study().tables()), metrics.dependency_heads.__name__, metrics.surface.__name__)
 print([name for name in {HEAVY} if name in sys.modules])"""

@@ -154,6 +154,8 @@ def test_treebank_of_one_file_is_split_by_documents_or_blocks(
     trees = treebank(write(many(100, newdoc_every), "x.conllu"), seed=3).records()
     splits = {(number_of(tree) // block, tree.split) for tree in trees}
     assert len(splits) == 100 // block and sum(tree.split == "dev" for tree in trees) == 20
+    train = [number_of(tree) for tree in trees if tree.split == "train"]
+    assert train == sorted(train)
     clusters = {cluster_of(tree._asdict(), index) for index, tree in enumerate(trees)}
     assert len(clusters) >= n_clusters
 
