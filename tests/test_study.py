@@ -106,6 +106,7 @@ def test_pairs_take_the_place_of_trees(study, trees, tmp_path):
     pd.testing.assert_frame_equal(*(score_every_head(counted, minimum=1) for counted in counts))
     described = describe_store(paired.treebank_store())["store"]
     assert described["documents"] == "6" and described["examples"] == "18"
+    assert "documents" not in describe_store(paired.segment_store())["store"]
     section_3, picks = save_per_example(paired)
     assert set(pd.read_parquet(picks)["relation"]) == {"nsubj", "root", "advmod"}
     assert len(pd.read_parquet(section_3)) == len(paired.segment_store()) * 3 * 4

@@ -279,8 +279,8 @@ def find_corpus(source: str, annotation: str) -> Path:
     InputError
         If there is no such corpus, folder or file.
     """
-    kinds = registry()["kind"]
-    names = kinds.index[kinds == annotation]
+    annotations = registry()["kind"]
+    names = annotations.index[annotations == annotation]
     if source in names:
         return fetch(source)
     path = resolve_user_path(source)
