@@ -246,7 +246,7 @@ def head_table(encoder: Model, cases: Sequence[EdgeCase], counts: HeadCounts) ->
     chosen = np.argsort(-sizes, kind="stable")[:ABLATED_HEADS]
     cuts = [HeadCut(*divmod(int(head), encoder.heads)) for head in chosen]
     rest = [case for case, is_in in zip(cases, is_for_choice, strict=True) if not is_in]
-    lost = cut_effects(encoder, rest, cuts)[..., EFFECTS.index(LOG_PROBABILITY)]
+    lost = cut_effects(encoder, rest, [cuts] * len(rest))[..., EFFECTS.index(LOG_PROBABILITY)]
     ablated = with_noun_means(table.iloc[chosen][["layer", "head"]], "dropped", lost, rest)
     return table.merge(ablated, how="left", on=["layer", "head"])
 

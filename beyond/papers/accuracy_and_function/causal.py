@@ -440,14 +440,12 @@ def yardstick_effects(
     encoder: Model, sample: RelationCases, measure: str, heads: Int[np.ndarray, " relation"]
 ) -> Float[np.ndarray, "case two"]:
     """Measure what dropping each edge changes in a head of its relation, and its most attended."""
-    effects = np.empty((len(sample.cases), 2))
-    for relation, head in enumerate(heads):
-        chosen = np.flatnonzero(sample.owner == relation)
+    cuts = []
+    for head in heads[sample.owner]:
         cut = HeadCut(*divmod(int(head), sample.heads_per_layer))
-        cuts = [cut, cut._replace(mode=MOST_ATTENDED)]
-        lost = cut_effects(encoder, [sample.cases[number] for number in chosen], cuts)
-        effects[chosen] = lost[..., EFFECTS.index(ANGLE if measure == TURNS else LOG_PROBABILITY)]
-    return np.abs(effects)
+        cuts.append([cut, cut._replace(mode=MOST_ATTENDED)])
+    effects = cut_effects(encoder, sample.cases, cuts)
+    return np.abs(effects[..., EFFECTS.index(ANGLE if measure == TURNS else LOG_PROBABILITY)])
 
 
 def estimate_ratio(

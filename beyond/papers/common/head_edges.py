@@ -27,6 +27,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils._pytree import tree_map
 from transformers import PreTrainedModel
 
@@ -46,7 +47,9 @@ from helpers.model.sites import PatchSoftmax, Scores, Weights
 
 NEXT_TOKEN = "next-token"  # the objective of a decoder
 EFFECTS = LOG_PROBABILITY, ANGLE = "log-probability", "angle"
-MAX_ROWS = 64  # copies of a text in one batch, each with another cut
+MAX_ROWS = 64  # copies of texts in one batch, each with another cut
+CASES_AT_ONCE = 16  # of a decoder, whose passes over a few tokens read all of its parameters
+MAX_SPREAD = 2  # tokens between the first readers of cases that are computed at once
 
 Tokens = tuple[int, ...]
 WordVectors = Float[Tensor, "word width"]
@@ -149,7 +152,7 @@ def word_vectors(states: Float[Tensor, "token width"], record: Record) -> WordVe
 
 
 class EdgePass:
-    """Passes of a model over one edge case, intact or with one change in each copy of the text.
+    """Passes of a model over some edge cases, intact or with one change in each copy of a text.
 
     Parameters
     ----------
@@ -157,50 +160,57 @@ class EdgePass:
         The model with its tokenizer.
     model
         A copy of the model.
-    case
-        The edge, and where its effect is read.
+    cases
+        The edges, and where their effects are read: one of an encoder, or several of a decoder,
+        which does not see the padding behind a text.
 
     Attributes
     ----------
+    rows : list of (int, tuple of int)
+        The texts of the batch: the number of a case, and the end of its input, which is a form of a
+        word without its last token.
+    first_rows, owners : Tensor of int
+        The first row of each case, and the case of each row.
     first : int
         The first token that is computed in each pass; those before it are in the cache.
-    endings : list of tuple of int
-        The different ends of the input: each form of a word without its last token.
-    edge : Tensor of bool, shape (query, key)
-        The weights of the edge.
-    is_word : Tensor of bool, shape (1, key)
+    edges : Tensor of bool, shape (row, query, key)
+        The weights of the edge of each row.
+    are_words : Tensor of bool, shape (row, 1, key)
         The keys that are no special tokens.
     """
 
-    def __init__(self, encoder: Model, model: nn.Module, case: EdgeCase) -> None:
+    def __init__(self, encoder: Model, model: PreTrainedModel, cases: Sequence[EdgeCase]) -> None:
         self.model = model
-        self.case = case
+        self.cases = cases
         self.takes_token_types = encoder.takes_token_types
+        self.layer_outputs: dict[nn.Module, Any] = {}
+        self.rows = []
+        texts = []
+        for number, case in enumerate(cases):
+            for ending in dict.fromkeys(form[:-1] for form in case.continuations or ((),)):
+                self.rows.append((number, ending))
+                texts.append(torch.tensor([*case.token_ids, *ending]))
+        numbers = [number for number, _ in self.rows]
+        device = encoder.model.device
+        self.owners = torch.tensor(numbers, device=device)
+        self.first_rows = torch.tensor([numbers.index(case) for case in range(len(cases))])
+        token_ids = pad_sequence(texts, batch_first=True).to(device)
         self.first = 0
         self.cache = None
-        self.layer_outputs: dict[nn.Module, Any] = {}
-        device = encoder.model.device
-        token_ids = torch.tensor(case.token_ids, device=device)
         if encoder.objective == NEXT_TOKEN and not has_window(encoder):
-            self.first = min(*case.queries, case.position)
+            self.first = min(map(first_reader, cases))
         if self.first:
             with torch.no_grad():
-                prefix = model(token_ids[None, : self.first], use_cache=True)
+                prefix = model.base_model(token_ids[:, : self.first], use_cache=True)
             self.cache = prefix.past_key_values
-        self.endings = list(dict.fromkeys(form[:-1] for form in case.continuations)) or [()]
-        longest = max(map(len, self.endings))
-        # What stands behind a shorter form is not seen by it.
-        padded_endings = [[*ending, *[0] * (longest - len(ending))] for ending in self.endings]
-        rest = token_ids[self.first :].expand(len(self.endings), -1)
-        endings = torch.tensor(padded_endings, dtype=torch.long, device=device)
-        self.tokens = torch.cat([rest, endings], dim=1)  # [ending, token]
-        n_tokens = len(token_ids) + longest
-        self.edge = torch.zeros(self.tokens.shape[1], n_tokens, dtype=torch.bool, device=device)
-        for query in case.queries:
-            self.edge[query - self.first, list(case.keys)] = True
-        all_ids = torch.cat([token_ids, endings[0]])
+        self.tokens = token_ids[:, self.first :]
+        self.edges = torch.zeros(*self.tokens.shape, token_ids.shape[1], dtype=torch.bool)
+        for edge, number in zip(self.edges, numbers, strict=True):
+            for query in cases[number].queries:
+                edge[query - self.first, list(cases[number].keys)] = True
+        self.edges = self.edges.to(device)
         special_ids = torch.tensor(sorted(encoder.special_ids), device=device)
-        self.is_word = ~torch.isin(all_ids, special_ids)[None]
+        self.are_words = ~torch.isin(token_ids, special_ids)[:, None]
 
     def run_intact(self) -> Any:
         """Run the model without a cut, and keep the outputs of its layers for other passes."""
@@ -216,98 +226,100 @@ class EdgePass:
             return self.run()
 
     def run(self, copies: int = 1) -> Any:
-        """Run the model; the copies of an ending are adjacent rows of the batch."""
+        """Run the model; the copies of a row are adjacent in the batch."""
         tokens = self.tokens.repeat_interleave(copies, dim=0)
-        n_tokens = self.edge.shape[1]
-        mask = tokens.new_ones(len(tokens), n_tokens)
+        mask = tokens.new_ones(len(tokens), self.edges.shape[-1])
         batch: dict[str, Any] = {"input_ids": tokens, "attention_mask": mask}
         if self.takes_token_types:
             batch["token_type_ids"] = torch.zeros_like(tokens)
         if self.cache is not None:
             batch["past_key_values"] = copy.deepcopy(self.cache)
-            batch["past_key_values"].batch_repeat_interleave(len(tokens))
+            batch["past_key_values"].batch_repeat_interleave(copies)
             batch["use_cache"] = True
         return self.model(**batch, output_attentions=copies == 1, output_hidden_states=True)
 
-    def log_probabilities(self, output: Any, copies: int = 1) -> Float[Tensor, " copy"]:
-        """Compute the log-probability of the case in each copy; NaN without continuations."""
-        if not self.case.continuations:
-            return torch.full((copies,), torch.nan, dtype=torch.float64)
-        logits = output.logits.unflatten(0, (len(self.endings), copies))
-        total = torch.zeros(())
-        for sign, form in zip((1, -1), self.case.continuations, strict=False):
-            start = self.case.position - self.first
-            form_logits = logits[self.endings.index(form[:-1]), :, start : start + len(form)]
-            # [copy, token, vocabulary]
-            log_probabilities = form_logits.double().log_softmax(dim=-1)
-            token = torch.arange(len(form), device=logits.device)
-            form_ids = torch.tensor(form, device=logits.device)
-            total = total + sign * log_probabilities[:, token, form_ids].sum(dim=-1)
-        return total
+    def log_probabilities(self, output: Any, copies: int = 1) -> Float[Tensor, "case copy"]:
+        """Compute the log-probability of each case in each copy; NaN without continuations."""
+        totals = torch.full((len(self.cases), copies), torch.nan, dtype=torch.float64)
+        for number, case in enumerate(self.cases):
+            if case.continuations:
+                terms = []
+                for sign, form in zip((1, -1), case.continuations, strict=False):
+                    row = self.rows.index((number, form[:-1]))
+                    start = case.position - self.first
+                    logits = output.logits[row * copies : (row + 1) * copies]
+                    form_logits = logits[:, start : start + len(form)]
+                    # [copy, token, vocabulary]
+                    log_probabilities = form_logits.double().log_softmax(dim=-1)
+                    terms.append(sign * log_probabilities[:, range(len(form)), form].sum(dim=-1))
+                totals[number] = sum(terms)
+        return totals
 
-    def vectors(self, output: Any, copies: int = 1) -> Float[Tensor, "copy word width"]:
-        """Average the last layer's vectors over the tokens of each word of the case."""
-        states = output.hidden_states[-1][:copies].double()  # of the first ending
-        words = []
-        for tokens in self.case.words:
-            local = [token - self.first for token in tokens]
-            words.append(states[:, local].mean(dim=1))
-        return torch.stack(words, dim=1)
+    def vectors(self, output: Any, copies: int = 1) -> Float[Tensor, "case copy word width"]:
+        """Average the last layer's vectors over the tokens of each word of each case."""
+        states = output.hidden_states[-1].double().unflatten(0, (-1, copies))
+        by_case = []
+        for case, case_states in zip(self.cases, states[self.first_rows], strict=True):
+            words = []
+            for tokens in case.words:
+                local = [token - self.first for token in tokens]
+                words.append(case_states[:, local].mean(dim=1))
+            by_case.append(torch.stack(words, dim=1))
+        return torch.stack(by_case)
 
     @contextmanager
-    def cut(self, cuts: Sequence[HeadCut]) -> Iterator[None]:
-        """Change the edge in copy i as cut i says, inside the context."""
-        row_cuts = [*cuts] * len(self.endings)
-        layers = torch.tensor([cut.layer for cut in row_cuts])
-        heads = torch.tensor([cut.head for cut in row_cuts])
-        weights_of_keys = torch.tensor([cut.weight for cut in row_cuts]) / len(self.case.keys)
-        is_matched = torch.tensor([cut.mode == MOST_ATTENDED for cut in row_cuts])
+    def cut(self, cuts: Sequence[Sequence[HeadCut]]) -> Iterator[None]:
+        """Change the edge in copy i of each row as cut i of its case says, inside the context."""
+        n_cuts = len(cuts[0])
+        copy_cuts = []
+        weights = []
+        for number, _ in self.rows:
+            copy_cuts += cuts[number]
+            weights += [cut.weight / len(self.cases[number].keys) for cut in cuts[number]]
+        weights_of_keys = torch.tensor(weights)
+        layers = torch.tensor([cut.layer for cut in copy_cuts])
+        heads = torch.tensor([cut.head for cut in copy_cuts])
+        is_matched = torch.tensor([cut.mode == MOST_ATTENDED for cut in copy_cuts])
         changed_layers = set()
 
         def change(layer: int, scores: Scores, softmax: Callable) -> Weights:
             weights = softmax(scores)
-            rows = torch.nonzero(layers == layer)[:, 0]
-            if not len(rows):
+            copies = torch.nonzero(layers == layer)[:, 0]
+            if not len(copies):
                 return weights
             changed_layers.add(layer)
-            before = weights[rows, heads[rows]]  # [row, query, key]
-            weight_of_key = weights_of_keys[rows].to(before)[:, None, None]
-            replaced = torch.where(self.edge, weight_of_key, before)
-            matched = ablate_edges(before, self.edge, MOST_ATTENDED, self.is_word)
-            after = torch.where(
-                is_matched[rows].to(before.device)[:, None, None], matched, replaced
-            )
-            return weights.index_put((rows, heads[rows]), after)
+            rows = copies // n_cuts
+            edges = self.edges[rows]
+            before = weights[copies, heads[copies]]  # [copy, query, key]
+            weight_of_key = weights_of_keys[copies].to(before)[:, None, None]
+            replaced = torch.where(edges, weight_of_key, before)
+            matched = ablate_edges(before, edges, MOST_ATTENDED, self.are_words[rows])
+            is_chosen = is_matched[copies].to(before.device)[:, None, None]
+            after = torch.where(is_chosen, matched, replaced)
+            return weights.index_put((copies, heads[copies]), after)
 
-        with self.skip_below(int(layers.min()), len(cuts)), PatchSoftmax(self.model, change):
+        with self.skip_below(int(layers.min()), n_cuts), PatchSoftmax(self.model, change):
             yield
-        if changed_layers != {cut.layer for cut in cuts}:
+        if changed_layers != set(layers.tolist()):
             raise ModelError(
                 f"{type(self.model).__name__}: no softmax was called in some layers, so no edge "
                 "can be cut; choose a model that computes its attention by torch's softmax"
             )
 
     def run_cuts(
-        self, cuts: Sequence[HeadCut], chunks: Sequence[Sequence[int]]
-    ) -> tuple[Float[Tensor, "cut word width"], Float[Tensor, " cut"]]:
-        """Compute the vectors and the log-probability with each cut.
-
-        The chunks are the numbers of the cuts that are computed together (`list_chunks`).
-        """
-        vectors = {}
-        log_probabilities = {}
+        self, cuts: Sequence[Sequence[HeadCut]]
+    ) -> tuple[Float[Tensor, "case cut word width"], Float[Tensor, "case cut"]]:
+        """Compute the vectors and the log-probability of each case with each of its cuts."""
+        chunks = list_chunks(cuts[0], skips_layers=self.cache is None)
+        vectors = []
+        log_probabilities = []
         for chunk in chunks:
-            chunk_cuts = [cuts[number] for number in chunk]
-            with self.cut(chunk_cuts):
+            with self.cut([[case_cuts[number] for number in chunk] for case_cuts in cuts]):
                 output = self.run(len(chunk))
-            vectors |= zip(chunk, self.vectors(output, len(chunk)), strict=True)
-            values = self.log_probabilities(output, len(chunk)).cpu()
-            log_probabilities |= zip(chunk, values, strict=True)
-        numbers = range(len(cuts))
-        return (
-            torch.stack([vectors[number] for number in numbers]),
-            torch.stack([log_probabilities[number] for number in numbers]),
-        )
+            vectors.append(self.vectors(output, len(chunk)))
+            log_probabilities.append(self.log_probabilities(output, len(chunk)))
+        in_order = np.argsort(np.concatenate(chunks))
+        return torch.cat(vectors, 1)[:, in_order], torch.cat(log_probabilities, 1)[:, in_order]
 
     def skip_below(self, layer: int, copies: int) -> AbstractContextManager:
         """Repeat what the layers below put out in `run_intact`, which no cut changes."""
@@ -318,9 +330,21 @@ class EdgePass:
             )
         return skip_layers(self.model, reused)
 
-    def sum_over_edge(self, maps: Sequence[Weights]) -> Float[Tensor, "ending layer head"]:
-        """Sum what a map has on the edge, for each ending, layer and head."""
-        return torch.stack([(layer * self.edge).sum(dim=(-1, -2)) for layer in maps], dim=1)
+    def edge_sums(self, maps: Sequence[Weights]) -> Float[Tensor, "row layer head"]:
+        """Sum what a map has on the edge, for each row, layer and head."""
+        sums = [(layer * self.edges[:, None]).sum(dim=(-1, -2)) for layer in maps]
+        return torch.stack(sums, dim=1)
+
+    def attention(self, maps: Sequence[Weights]) -> Float[Tensor, "case layer head"]:
+        """Compute the attention on the edge of each case: a mean over the query's tokens."""
+        sums = self.edge_sums(maps)[self.first_rows]
+        n_queries = torch.tensor([len(case.queries) for case in self.cases], device=sums.device)
+        return sums / n_queries[:, None, None]
+
+    def case_sums(self, maps: Sequence[Weights]) -> Float[Tensor, "case layer head"]:
+        """Sum what the maps have on the edge of each case, over its rows."""
+        sums = self.edge_sums(maps)
+        return sums.new_zeros(len(self.cases), *sums.shape[1:]).index_add(0, self.owners, sums)
 
 
 def has_window(encoder: Model) -> bool:
@@ -328,30 +352,60 @@ def has_window(encoder: Model) -> bool:
     return any(layer["window"] is not None for layer in encoder.visible)
 
 
+def first_reader(case: EdgeCase) -> int:
+    """Find the first token of a case that a cut changes, or whose logits are read."""
+    return min(*case.queries, case.position)
+
+
+def map_cases(
+    encoder: Model,
+    cases: Sequence[EdgeCase],
+    measure: Callable[[EdgePass, list[int]], np.ndarray],
+    label: str,
+    at_once: int = CASES_AT_ONCE,
+) -> np.ndarray:
+    """Measure each edge case, several cases of a decoder at once, and stack the results in order.
+
+    ``measure`` takes the pass over some cases, and their numbers.  Cases that are computed at once
+    have first readers at about the same token, because they have one cache.
+    """
+    at_once = at_once if encoder.objective == NEXT_TOKEN else 1
+    readers = [first_reader(case) for case in cases]
+    order = np.argsort(readers, kind="stable").tolist()
+    batches: list[list[int]] = []
+    for number in order:
+        is_full = not batches or len(batches[-1]) == at_once
+        if is_full or readers[number] - readers[batches[-1][0]] > MAX_SPREAD:
+            batches.append([])
+        batches[-1].append(number)
+
+    def measure_batch(model: PreTrainedModel, batch: list[int]) -> np.ndarray:
+        return measure(EdgePass(encoder, model, [cases[number] for number in batch]), batch)
+
+    measured = map_over_model_copies(encoder.model, batches, measure_batch, label)
+    return np.concatenate(measured)[np.argsort(order)]
+
+
 def edge_attention(
     encoder: Model, cases: Sequence[EdgeCase]
 ) -> Float[np.ndarray, "case layer head"]:
     """Compute the attention on each edge in every head; it is a mean over the query's tokens."""
 
-    def measure(model: nn.Module, case: EdgeCase) -> Float[np.ndarray, "layer head"]:
-        edge_pass = EdgePass(encoder, model, case)
-        with torch.no_grad():
-            maps = edge_pass.run().attentions
-        weights = edge_pass.sum_over_edge(maps)[0] / len(case.queries)
-        return weights.double().numpy(force=True)
+    @torch.no_grad()
+    def measure(edge_pass: EdgePass, _batch: list[int]) -> Float[np.ndarray, "case layer head"]:
+        return edge_pass.attention(edge_pass.run().attentions).double().numpy(force=True)
 
-    return np.array(map_over_model_copies(encoder.model, cases, measure, "attention on edges"))
+    return map_cases(encoder, cases, measure, "attention on edges")
 
 
 def log_probabilities(encoder: Model, cases: Sequence[EdgeCase]) -> Float[np.ndarray, " case"]:
     """Compute the log-probability, or the log-odds, of each case in the intact model, in nats."""
 
     @torch.no_grad()
-    def measure(model: nn.Module, case: EdgeCase) -> float:
-        edge_pass = EdgePass(encoder, model, case)
-        return edge_pass.log_probabilities(edge_pass.run()).item()
+    def measure(edge_pass: EdgePass, _batch: list[int]) -> Float[np.ndarray, " case"]:
+        return edge_pass.log_probabilities(edge_pass.run())[:, 0].numpy()
 
-    return np.array(map_over_model_copies(encoder.model, cases, measure, "log-probabilities"))
+    return map_cases(encoder, cases, measure, "log-probabilities")
 
 
 def attention_and_effects(
@@ -373,30 +427,29 @@ def attention_and_effects(
         Edges with continuations.
     """
 
-    def measure(model: PreTrainedModel, case: EdgeCase) -> Float[np.ndarray, "three layer head"]:
-        edge_pass = EdgePass(encoder, model, case)
-        embeddings = model.get_input_embeddings()
+    def measure(
+        edge_pass: EdgePass, _batch: list[int]
+    ) -> Float[np.ndarray, "case three layer head"]:
+        embeddings = edge_pass.model.get_input_embeddings()
         # The parameters are frozen, so the graph begins at the embeddings.
         hook = embeddings.register_forward_hook(lambda _module, _args, out: out.requires_grad_())
-        try:
+        with hook:
             output = edge_pass.run()
-        finally:
-            hook.remove()
+        # The cases do not see each other, so that the gradient of their sum is that of each.
         log_probability = edge_pass.log_probabilities(output).sum()
-        gradients = torch.autograd.grad(log_probability, output.attentions)
-        products = [a * g for a, g in zip(output.attentions, gradients, strict=True)]
-        attention = edge_pass.sum_over_edge(output.attentions)[0] / len(case.queries)
-        # Each ending has its own maps of the same weights.
-        effects = edge_pass.sum_over_edge(products).sum(dim=0)
-        per_unit = edge_pass.sum_over_edge(gradients).sum(dim=0) / len(case.keys)
-        return torch.stack([attention, effects, per_unit]).double().numpy(force=True)
+        maps = output.attentions
+        gradients = torch.autograd.grad(log_probability, maps)
+        products = [a * g for a, g in zip(maps, gradients, strict=True)]
+        n_keys = torch.tensor([len(case.keys) for case in edge_pass.cases])
+        per_unit = edge_pass.case_sums(gradients) / n_keys.to(maps[0])[:, None, None]
+        numbers = [edge_pass.attention(maps), edge_pass.case_sums(products), per_unit]
+        return torch.stack(numbers, dim=1).double().numpy(force=True)
 
-    measured = map_over_model_copies(encoder.model, cases, measure, "edges, first order")
-    return np.stack(measured, axis=1)
+    return np.moveaxis(map_cases(encoder, cases, measure, "edges, first order"), 1, 0)
 
 
 def cut_effects(
-    encoder: Model, cases: Sequence[EdgeCase], cuts: Sequence[HeadCut]
+    encoder: Model, cases: Sequence[EdgeCase], cuts: Sequence[Sequence[HeadCut]]
 ) -> Float[np.ndarray, "case cut effect"]:
     """Measure what each cut of each edge takes: log-probability in nats, and angle in degrees.
 
@@ -407,7 +460,7 @@ def cut_effects(
     cases
         The edges.
     cuts
-        The changes, one by one.
+        The changes of each edge, one by one; all edges have the same number of them.
 
     Returns
     -------
@@ -415,18 +468,17 @@ def cut_effects(
         The `EFFECTS`: the decrease of the log-probability, NaN without continuations; and the mean
         angle over the words of the case.
     """
-    chunks = list_chunks(encoder, cuts)
 
     @torch.no_grad()
-    def measure(model: nn.Module, case: EdgeCase) -> Float[np.ndarray, "cut effect"]:
-        edge_pass = EdgePass(encoder, model, case)
+    def measure(edge_pass: EdgePass, batch: list[int]) -> Float[np.ndarray, "case cut effect"]:
         intact = edge_pass.run_intact()
-        vectors, log_probabilities = edge_pass.run_cuts(cuts, chunks)
+        vectors, log_probabilities = edge_pass.run_cuts([cuts[number] for number in batch])
         turned = turned_angles(edge_pass.vectors(intact), vectors).mean(dim=-1).cpu()
-        before = edge_pass.log_probabilities(intact).cpu()
-        return torch.stack([before - log_probabilities, turned], dim=-1).numpy()
+        lost = edge_pass.log_probabilities(intact) - log_probabilities
+        return torch.stack([lost, turned], dim=-1).numpy()
 
-    return np.array(map_over_model_copies(encoder.model, cases, measure, "edges cut"))
+    at_once = max(1, MAX_ROWS // len(cuts[0]))
+    return map_cases(encoder, cases, measure, "edges cut", at_once)
 
 
 def turns_by_weight(
@@ -452,31 +504,28 @@ def turns_by_weight(
     """
     heads = [HeadCut(*head) for head in product(range(encoder.layers), range(encoder.heads))]
     cuts = [*heads, *(head._replace(weight=weight) for head in heads)]
-    chunks = list_chunks(encoder, cuts)
 
     @torch.no_grad()
-    def measure(model: nn.Module, case: EdgeCase) -> Float[np.ndarray, "two head"]:
-        edge_pass = EdgePass(encoder, model, case)
+    def measure(edge_pass: EdgePass, _batch: list[int]) -> Float[np.ndarray, "case two head"]:
         intact = edge_pass.vectors(edge_pass.run_intact())
-        vectors, _ = edge_pass.run_cuts(cuts, chunks)
-        dropped, weighted = vectors.chunk(2)
+        vectors, _ = edge_pass.run_cuts([cuts])
+        dropped, weighted = vectors.chunk(2, dim=1)
         turned = [turned_angles(intact, dropped), turned_angles(dropped, weighted)]
-        return torch.stack(turned).mean(dim=-1).numpy(force=True)
+        return torch.stack(turned, dim=1).mean(dim=-1).numpy(force=True)
 
-    measured = np.array(map_over_model_copies(encoder.model, cases, measure, "edges weighted"))
+    measured = map_cases(encoder, cases, measure, "edges weighted", at_once=1)
     by_case = measured.reshape(len(cases), 2, encoder.layers, encoder.heads)
     return np.moveaxis(by_case, 1, 0)
 
 
-def list_chunks(encoder: Model, cuts: Sequence[HeadCut]) -> list[list[int]]:
-    """List the numbers of cuts that are computed together: of one layer, `MAX_ROWS` at most.
+def list_chunks(cuts: Sequence[HeadCut], *, skips_layers: bool) -> list[list[int]]:
+    """List the numbers of cuts that are computed at once, `MAX_ROWS` at most.
 
-    Cuts of one layer share the layers below it.  The passes of a decoder are short, and skip no
-    layer, so that its cuts are of any layer.
+    If layers are skipped, the cuts are of one layer, because they share the layers below it.
     """
     order = sorted(range(len(cuts)), key=lambda number: cuts[number].layer)
     groups = [order]
-    if encoder.objective != NEXT_TOKEN:
+    if skips_layers:
         groups = [list(group) for _, group in groupby(order, key=lambda n: cuts[n].layer)]
     chunks = []
     for group in groups:

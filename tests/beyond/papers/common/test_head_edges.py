@@ -91,7 +91,7 @@ def most_attended_by_hand(row, keys):
 def test_cut_effects_are_those_of_a_patched_softmax(decoder, weight, mode):
     heads = [(2, 0), (LAYER, HEAD), (0, 3)]
     cuts = [HeadCut(*head, weight, mode) for head in heads]
-    effects = head_edges.cut_effects(decoder, [case_of()], cuts)[0]
+    effects = head_edges.cut_effects(decoder, [case_of()], [cuts])[0]
     before = log_odds_by_hand(decoder.model)
     for (layer, head), (lost, _) in zip(heads, effects, strict=True):
 
@@ -130,7 +130,7 @@ def test_planted_edges_matter_in_the_head_that_copies_the_number(tiny_encoder):
     assert (attention > 0.95).all()
     assert (head_edges.log_probabilities(planted, cases) > 0.5).all()
     first_order = head_edges.attention_and_effects(planted, cases)[1][:, 0]
-    lost = head_edges.cut_effects(planted, cases, [HeadCut(0, 0), HeadCut(0, 1)])
+    lost = head_edges.cut_effects(planted, cases, [[HeadCut(0, 0), HeadCut(0, 1)]] * 2)
     before = head_edges.log_probabilities(planted, cases)
     for by_head in (first_order, lost[..., 0]):
         assert (by_head[:, 0] > 0.1).all()
@@ -163,7 +163,8 @@ def test_angles_of_an_encoder_are_those_of_a_patched_softmax(tiny_encoder, store
     encoder = tiny_encoder("bert")
     case = sentence_case(store)
     heads = [(layer, head) for layer in range(3) for head in range(4)]
-    effects = head_edges.cut_effects(encoder, [case], [HeadCut(*head) for head in heads])[0]
+    cuts = [HeadCut(*head) for head in heads]
+    effects = head_edges.cut_effects(encoder, [case], [cuts])[0]
     ids = torch.tensor([case.token_ids])
 
     def words_of(states):
