@@ -29,6 +29,7 @@ from helpers.metrics.statistics import (
 )
 
 PERMUTATIONS = 2000
+AT_ONCE = 25  # resamples whose ranks fit into the processor's cache
 NULL_QUANTILE = 0.975  # of the permutations: a two-sided test at 5%
 
 Scores = Float[np.ndarray, "*resample relation head"]
@@ -176,11 +177,14 @@ def estimate_correlation(
     resampled = resampled_ratios(values, totals[:, :, None])
     effects = np.where(np.isnan(resampled), effect, resampled)
     heads = np.random.default_rng(seed).integers(n_heads, size=(RESAMPLES, n_heads))
-    resampled_scores = [
-        np.moveaxis(scores[:, heads], 0, 1) for scores in (predictor, *held_constant)
-    ]  # each [resample, relation, head]
-    drawn_effects = np.take_along_axis(effects, heads[:, None], axis=-1)
-    replicates = centred_correlation(resampled_scores[0], drawn_effects, resampled_scores[1:])
+    parts = []
+    for start in range(0, RESAMPLES, AT_ONCE):
+        drawn = heads[start : start + AT_ONCE]
+        drawn_effects = np.take_along_axis(effects[start : start + AT_ONCE], drawn[:, None], -1)
+        # Each [resample, relation, head].
+        scores = [np.moveaxis(side[:, drawn], 0, 1) for side in (predictor, *held_constant)]
+        parts.append(centred_correlation(scores[0], drawn_effects, scores[1:]))
+    replicates = np.concatenate(parts)
     bootstrap = Estimate(np.nan, df=np.nan)
     if not np.isnan(correlation):
         bootstrap = bootstrap_estimate(correlation, replicates, min(n_articles, n_heads))

@@ -212,8 +212,8 @@ def mask_interventions(
 
     With ``means``, heads whose mask is zero have these outputs instead (`head_means`).
     """
-    affected_layers = (masks != 1).any(axis=2)  # [mask, layer]
-    first_layers = affected_layers.argmax(axis=1)
+    is_affected = (masks != 1).any(axis=2)  # [mask, layer]
+    first_layers = np.where(is_affected.any(axis=1), is_affected.argmax(axis=1), masks.shape[1])
     interventions = []
     for mask, layer in zip(masks, first_layers, strict=True):
         factors = torch.from_numpy(mask).float()

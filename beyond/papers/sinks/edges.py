@@ -122,12 +122,12 @@ def measure_ablations(
         run = partial(model, **batch, output_attentions=True, output_hidden_states=True)
         passes = run_interventions(model, run, interventions)
         intact = next(passes)
+        read = partial(next_token_loss, tokens=tokens) if is_language_model else text_vector
+        before = read(intact)
         rows = []
         for (cut, _), ablated in zip(ablations, passes, strict=True):
-            if is_language_model:
-                outcome = next_token_loss(ablated, tokens) - next_token_loss(intact, tokens)
-            else:
-                outcome = turned_angles(text_vector(intact), text_vector(ablated))
+            after = read(ablated)
+            outcome = after - before if is_language_model else turned_angles(before, after)
             shares = cut_shares(intact.attentions, cut, tokens, token_ids)
             rows.append(torch.cat([outcome[None], shares.to(outcome)]))
         return torch.stack(rows).cpu()

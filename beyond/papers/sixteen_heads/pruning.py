@@ -256,8 +256,12 @@ def _prune_along(
     rows = [(name, round(100 * share)) for (name, _), share in product(orders, shares)]
     table = pd.DataFrame(rows, columns=["order", "pruned"])
     table["heads"] = masks.sum(axis=(1, 2)).astype(int)
-    interventions = head_removal.mask_interventions(masks)
+    # All orders have the masks of no head and of all heads, which are scored once.
+    different_masks, mask_rows = np.unique(masks, axis=0, return_inverse=True)
+    interventions = head_removal.mask_interventions(different_masks)
     scores = head_removal.evaluate_interventions(run, pairs, interventions)
+    chosen = [0, *(1 + mask_rows)]
+    scores = head_removal.Scores(scores.right[chosen], scores.loss[chosen])
     right = scores.right[1:].reshape(len(orders), len(shares), -1)
     return table.join(head_removal.accuracy_changes(scores)), right
 
