@@ -24,12 +24,9 @@ from scipy.stats import rankdata
 
 from beyond.papers.accuracy_and_function import CODE
 from beyond.papers.common.head_edges import (
-    EFFECTS,
-    LOG_PROBABILITY,
     NEXT_TOKEN,
     EdgeCase,
     HeadCut,
-    Tokens,
     attention_and_effects,
     cut_effects,
     log_probabilities,
@@ -129,8 +126,7 @@ def template_case(encoder: Model, template: Template) -> EdgeCase | None:
         return None
     else:
         token_ids[position] = cast("int", encoder.tokenizer.mask_token_id)
-    query: Tokens = (position,)
-    return EdgeCase(tuple(token_ids), query, keys, (query,), template.noun, position, tuple(forms))
+    return EdgeCase(tuple(token_ids), (position,), keys, (), template.noun, position, tuple(forms))
 
 
 def agreement_tables(
@@ -246,7 +242,7 @@ def head_table(encoder: Model, cases: Sequence[EdgeCase], counts: HeadCounts) ->
     chosen = np.argsort(-sizes, kind="stable")[:ABLATED_HEADS]
     cuts = [HeadCut(*divmod(int(head), encoder.heads)) for head in chosen]
     rest = [case for case, is_in in zip(cases, is_for_choice, strict=True) if not is_in]
-    lost = cut_effects(encoder, rest, [cuts] * len(rest))[..., EFFECTS.index(LOG_PROBABILITY)]
+    lost = cut_effects(encoder, rest, [cuts] * len(rest))
     ablated = with_noun_means(table.iloc[chosen][["layer", "head"]], "dropped", lost, rest)
     return table.merge(ablated, how="left", on=["layer", "head"])
 

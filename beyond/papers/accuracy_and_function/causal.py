@@ -37,9 +37,6 @@ from beyond.papers.accuracy_and_function import CODE
 from beyond.papers.accuracy_and_function.centred_ranks import estimate_correlation
 from beyond.papers.common.edge_cuts import MOST_ATTENDED
 from beyond.papers.common.head_edges import (
-    ANGLE,
-    EFFECTS,
-    LOG_PROBABILITY,
     NEXT_TOKEN,
     EdgeCase,
     HeadCut,
@@ -206,8 +203,7 @@ def next_token_case(
     if not following or following[0] in encoder.special_ids:
         return None
     keys = tokens_of_word(record, edge.key)
-    words = ((last,),)
-    return EdgeCase(token_ids[: last + 1], queries, keys, words, article, last, (following,))
+    return EdgeCase(token_ids[: last + 1], queries, keys, (), article, last, (following,))
 
 
 def later_word_case(
@@ -219,7 +215,7 @@ def later_word_case(
     last = word[0] - 1
     keys = tokens_of_word(record, edge.key)
     form = tuple(token_ids[token] for token in word)
-    return EdgeCase(token_ids[: word[0]], (last,), keys, ((last,),), article, last, (form,))
+    return EdgeCase(token_ids[: word[0]], (last,), keys, (), article, last, (form,))
 
 
 CASE_MAKERS = {TURNS: full_case, NEXT: next_token_case, LATER: later_word_case}
@@ -422,7 +418,7 @@ def ratio_rows(
     def over_other_words(values: ResampledScores) -> ResampledRelations:
         return np.log(values[..., 0]) - np.log(values[..., 1])
 
-    yardstick = yardstick_effects(encoder, sample, measure, best)
+    yardstick = yardstick_effects(encoder, sample, best)
     ratios = {
         OTHER_WORDS: (yardstick, over_other_words),
         MATCHED_HEADS: (effects, over_matched_heads),
@@ -437,15 +433,14 @@ def ratio_rows(
 
 
 def yardstick_effects(
-    encoder: Model, sample: RelationCases, measure: str, heads: Int[np.ndarray, " relation"]
+    encoder: Model, sample: RelationCases, heads: Int[np.ndarray, " relation"]
 ) -> Float[np.ndarray, "case two"]:
     """Measure what dropping each edge changes in a head of its relation, and its most attended."""
     cuts = []
     for head in heads[sample.owner]:
         cut = HeadCut(*divmod(int(head), sample.heads_per_layer))
         cuts.append([cut, cut._replace(mode=MOST_ATTENDED)])
-    effects = cut_effects(encoder, sample.cases, cuts)
-    return np.abs(effects[..., EFFECTS.index(ANGLE if measure == TURNS else LOG_PROBABILITY)])
+    return np.abs(cut_effects(encoder, sample.cases, cuts))
 
 
 def estimate_ratio(

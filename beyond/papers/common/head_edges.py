@@ -46,7 +46,6 @@ from helpers.model.loading import Model
 from helpers.model.sites import PatchSoftmax, Scores, Weights
 
 NEXT_TOKEN = "next-token"  # the objective of a decoder
-EFFECTS = LOG_PROBABILITY, ANGLE = "log-probability", "angle"
 MAX_ROWS = 64  # copies of texts in one batch, each with another cut
 CASES_AT_ONCE = 16  # of a decoder, whose passes over a few tokens read all of its parameters
 MAX_SPREAD = 2  # tokens between the first readers of cases that are computed at once
@@ -65,14 +64,14 @@ class EdgeCase(NamedTuple):
     queries, keys : tuple of int
         The tokens of the two words.  A decoder's queries begin after the keys, or with the last.
     words : tuple of tuple of int
-        The tokens of each word whose vector may turn.
+        The tokens of each word whose vector may turn, if no word is predicted.
     article : str
         The article of the text.
     position : int
         The token whose logits predict the first token of a continuation.
     continuations : tuple of tuple of int
         The ids of a word that is predicted; or of two forms, and the outcome is the first minus
-        the second.  Without any, only angles are measured.
+        the second.  Without any, angles are measured.
     """
 
     token_ids: Tokens
@@ -238,34 +237,30 @@ class EdgePass:
             batch["use_cache"] = True
         return self.model(**batch, output_attentions=copies == 1, output_hidden_states=True)
 
-    def log_probabilities(self, output: Any, copies: int = 1) -> Float[Tensor, "case copy"]:
-        """Compute the log-probability of each case in each copy; NaN without continuations."""
-        totals = torch.full((len(self.cases), copies), torch.nan, dtype=torch.float64)
+    def read(self, output: Any, copies: int = 1) -> Float[Tensor, "case copy ..."]:
+        """Read the log-probability of each case, or the vectors of its words, in each copy."""
+        is_predicted = bool(self.cases[0].continuations)
+        return (self.log_probabilities if is_predicted else self.vectors)(output, copies)
+
+    def log_probabilities(self, output: Any, copies: int) -> Float[Tensor, "case copy"]:
+        """Compute the log-probability of each case in each copy."""
+        logits = output.logits.unflatten(0, (-1, copies))
+        totals = torch.zeros(len(self.cases), copies, dtype=torch.float64)
         for number, case in enumerate(self.cases):
-            if case.continuations:
-                terms = []
-                for sign, form in zip((1, -1), case.continuations, strict=False):
-                    row = self.rows.index((number, form[:-1]))
-                    start = case.position - self.first
-                    logits = output.logits[row * copies : (row + 1) * copies]
-                    form_logits = logits[:, start : start + len(form)]
-                    # [copy, token, vocabulary]
-                    log_probabilities = form_logits.double().log_softmax(dim=-1)
-                    terms.append(sign * log_probabilities[:, range(len(form)), form].sum(dim=-1))
-                totals[number] = sum(terms)
+            start = case.position - self.first
+            for sign, form in zip((1, -1), case.continuations, strict=False):
+                row = self.rows.index((number, form[:-1]))
+                form_logits = logits[row, :, start : start + len(form)].double()
+                by_token = form_logits.log_softmax(dim=-1)  # [copy, token, vocabulary]
+                totals[number] += sign * by_token[:, range(len(form)), form].sum(dim=-1).cpu()
         return totals
 
-    def vectors(self, output: Any, copies: int = 1) -> Float[Tensor, "case copy word width"]:
-        """Average the last layer's vectors over the tokens of each word of each case."""
-        states = output.hidden_states[-1].double().unflatten(0, (-1, copies))
-        by_case = []
-        for case, case_states in zip(self.cases, states[self.first_rows], strict=True):
-            words = []
-            for tokens in case.words:
-                local = [token - self.first for token in tokens]
-                words.append(case_states[:, local].mean(dim=1))
-            by_case.append(torch.stack(words, dim=1))
-        return torch.stack(by_case)
+    def vectors(self, output: Any, _copies: int) -> Float[Tensor, "case copy word width"]:
+        """Average the last layer's vectors over the tokens of each word of the only case."""
+        (case,) = self.cases
+        states = output.hidden_states[-1].double()
+        words = [states[:, list(tokens)].mean(dim=1) for tokens in case.words]
+        return torch.stack(words, dim=1)[None]
 
     @contextmanager
     def cut(self, cuts: Sequence[Sequence[HeadCut]]) -> Iterator[None]:
@@ -306,20 +301,14 @@ class EdgePass:
                 "can be cut; choose a model that computes its attention by torch's softmax"
             )
 
-    def run_cuts(
-        self, cuts: Sequence[Sequence[HeadCut]]
-    ) -> tuple[Float[Tensor, "case cut word width"], Float[Tensor, "case cut"]]:
-        """Compute the vectors and the log-probability of each case with each of its cuts."""
+    def run_cuts(self, cuts: Sequence[Sequence[HeadCut]]) -> Float[Tensor, "case cut ..."]:
+        """Read each case with each of its cuts."""
         chunks = list_chunks(cuts[0], skips_layers=self.cache is None)
-        vectors = []
-        log_probabilities = []
+        parts = []
         for chunk in chunks:
             with self.cut([[case_cuts[number] for number in chunk] for case_cuts in cuts]):
-                output = self.run(len(chunk))
-            vectors.append(self.vectors(output, len(chunk)))
-            log_probabilities.append(self.log_probabilities(output, len(chunk)))
-        in_order = np.argsort(np.concatenate(chunks))
-        return torch.cat(vectors, 1)[:, in_order], torch.cat(log_probabilities, 1)[:, in_order]
+                parts.append(self.read(self.run(len(chunk)), len(chunk)))
+        return torch.cat(parts, dim=1)[:, np.argsort(np.concatenate(chunks))]
 
     def skip_below(self, layer: int, copies: int) -> AbstractContextManager:
         """Repeat what the layers below put out in `run_intact`, which no cut changes."""
@@ -403,7 +392,7 @@ def log_probabilities(encoder: Model, cases: Sequence[EdgeCase]) -> Float[np.nda
 
     @torch.no_grad()
     def measure(edge_pass: EdgePass, _batch: list[int]) -> Float[np.ndarray, " case"]:
-        return edge_pass.log_probabilities(edge_pass.run())[:, 0].numpy()
+        return edge_pass.read(edge_pass.run())[:, 0].numpy()
 
     return map_cases(encoder, cases, measure, "log-probabilities")
 
@@ -436,7 +425,7 @@ def attention_and_effects(
         with hook:
             output = edge_pass.run()
         # The cases do not see each other, so that the gradient of their sum is that of each.
-        log_probability = edge_pass.log_probabilities(output).sum()
+        log_probability = edge_pass.read(output).sum()
         maps = output.attentions
         gradients = torch.autograd.grad(log_probability, maps)
         products = [a * g for a, g in zip(maps, gradients, strict=True)]
@@ -450,8 +439,8 @@ def attention_and_effects(
 
 def cut_effects(
     encoder: Model, cases: Sequence[EdgeCase], cuts: Sequence[Sequence[HeadCut]]
-) -> Float[np.ndarray, "case cut effect"]:
-    """Measure what each cut of each edge takes: log-probability in nats, and angle in degrees.
+) -> Float[np.ndarray, "case cut"]:
+    """Measure what each cut of each edge changes.
 
     Parameters
     ----------
@@ -465,17 +454,17 @@ def cut_effects(
     Returns
     -------
     array
-        The `EFFECTS`: the decrease of the log-probability, NaN without continuations; and the mean
-        angle over the words of the case.
+        The decrease of the log-probability, in nats; or, of cases without continuations, the mean
+        angle over the words, in degrees.
     """
 
     @torch.no_grad()
-    def measure(edge_pass: EdgePass, batch: list[int]) -> Float[np.ndarray, "case cut effect"]:
-        intact = edge_pass.run_intact()
-        vectors, log_probabilities = edge_pass.run_cuts([cuts[number] for number in batch])
-        turned = turned_angles(edge_pass.vectors(intact), vectors).mean(dim=-1).cpu()
-        lost = edge_pass.log_probabilities(intact) - log_probabilities
-        return torch.stack([lost, turned], dim=-1).numpy()
+    def measure(edge_pass: EdgePass, batch: list[int]) -> Float[np.ndarray, "case cut"]:
+        before = edge_pass.read(edge_pass.run_intact())
+        after = edge_pass.run_cuts([cuts[number] for number in batch])
+        if edge_pass.cases[0].continuations:
+            return (before - after).numpy()
+        return turned_angles(before, after).mean(dim=-1).numpy(force=True)
 
     at_once = max(1, MAX_ROWS // len(cuts[0]))
     return map_cases(encoder, cases, measure, "edges cut", at_once)
@@ -507,9 +496,8 @@ def turns_by_weight(
 
     @torch.no_grad()
     def measure(edge_pass: EdgePass, _batch: list[int]) -> Float[np.ndarray, "case two head"]:
-        intact = edge_pass.vectors(edge_pass.run_intact())
-        vectors, _ = edge_pass.run_cuts([cuts])
-        dropped, weighted = vectors.chunk(2, dim=1)
+        intact = edge_pass.read(edge_pass.run_intact())
+        dropped, weighted = edge_pass.run_cuts([cuts]).chunk(2, dim=1)
         turned = [turned_angles(intact, dropped), turned_angles(dropped, weighted)]
         return torch.stack(turned, dim=1).mean(dim=-1).numpy(force=True)
 
