@@ -53,7 +53,7 @@ VERBS = (("is", "are"), ("was", "were"), ("has", "have"))  # the singular and th
 REST = ("been", "here", ".")  # after a masked verb; without "been" if the verb is not "have"
 ABLATED_HEADS = 10
 ALL = "all"
-NUMBERS = SINGULAR, PLURAL = "singular", "plural"
+NUMBERS = "singular", "plural"
 SAME, OTHER = "same number", "other number"
 GIVEN_ATTENTION = "accuracy given attention"
 POSITIVE = "heads with a positive effect"

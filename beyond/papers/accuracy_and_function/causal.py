@@ -69,7 +69,6 @@ TURNS = "turns"
 NEXT = "next token"
 LATER = "later word"
 SIZE_OF = {NEXT: "next token, size", LATER: "later word, size"}
-MEASURES = (NEXT, SIZE_OF[NEXT], LATER, SIZE_OF[LATER], TURNS)  # the functional ones first
 WEIGHT = 0.3  # of an edge in every head
 MARGIN = "margin"
 ATTENTION = "attention"
@@ -85,6 +84,14 @@ HeadScores = Float[np.ndarray, "relation head"]  # heads of all layers
 CaseValues = Float[np.ndarray, "case head"]
 ResampledScores = Float[np.ndarray, "*resample relation head"]
 ResampledRelations = Float[np.ndarray, "*resample relation"]
+
+
+class Effects(NamedTuple):
+    """The attention on each edge in each head, its effect, and its effect at equal attention."""
+
+    attention: CaseValues
+    effects: CaseValues
+    equal: CaseValues
 
 
 class Sizes(NamedTuple):
@@ -291,10 +298,8 @@ def relation_cases(
     )
 
 
-def head_effects(
-    encoder: Model, cases: Sequence[EdgeCase], outcome: str
-) -> tuple[CaseValues, CaseValues, CaseValues]:
-    """Measure the attention on each edge, its effect, and its effect at equal attention, by head.
+def head_effects(encoder: Model, cases: Sequence[EdgeCase], outcome: str) -> Effects:
+    """Measure the effects of each edge in each head.
 
     The effects on a log-probability are those of first order.  Angles are those of true ablation.
     """
@@ -304,19 +309,10 @@ def head_effects(
     else:
         attention, effects, per_unit = attention_and_effects(encoder, cases)
         equal = WEIGHT * per_unit
-    attention, effects, equal = [
-        values.reshape(len(cases), -1) for values in (attention, effects, equal)
-    ]
-    return attention, effects, equal
+    return Effects(*(values.reshape(len(cases), -1) for values in (attention, effects, equal)))
 
 
-def effect_table(
-    sample: RelationCases,
-    measure: str,
-    attention: CaseValues,
-    effects: CaseValues,
-    equal: CaseValues,
-) -> pd.DataFrame:
+def effect_table(sample: RelationCases, measure: str, values: Effects) -> pd.DataFrame:
     """Tabulate the margin, the attention and the effects of each head in each relation.
 
     Parameters
@@ -325,8 +321,8 @@ def effect_table(
         The edges.
     measure
         Name of the measure, for the column of that name.
-    attention, effects, equal
-        Of each edge and head: the attention, the effect, and the effect at equal attention.
+    values
+        The effects of each edge and head.
     """
     n_relations, n_heads = sample.margins.shape
     relation, head = np.indices((n_relations, n_heads)).reshape(2, -1)
@@ -340,26 +336,22 @@ def effect_table(
             "head": head % sample.heads_per_layer + 1,
             "edges": counts[relation],
             "margin": sample.margins.ravel(),
-            "attention": sample.means(attention).ravel(),
-            "effect": sample.means(effects).ravel(),
-            "effect_at_equal_attention": sample.means(equal).ravel(),
+            "attention": sample.means(values.attention).ravel(),
+            "effect": sample.means(values.effects).ravel(),
+            "effect_at_equal_attention": sample.means(values.equal).ravel(),
         }
     )
 
 
 def correlation_rows(
-    sample: RelationCases,
-    measure: str,
-    attention: CaseValues,
-    effects: CaseValues,
-    equal: CaseValues,
-    seed: int,
+    sample: RelationCases, measure: str, values: Effects, seed: int
 ) -> pd.DataFrame:
     """Correlate scores of heads with effects, over all heads and relations: a row for each pair.
 
     The effect correlates with the margin, with the attention, and with the margin given the
     attention; the margin correlates with the effect at equal attention and per unit of it.
     """
+    attention, effects, equal = values
     mean_attention = sample.means(attention)
     per_unit = np.nan_to_num(divide(effects, mean_attention[sample.owner]))
     pairs = {  # score, values, scores held constant
@@ -371,8 +363,8 @@ def correlation_rows(
     }
     rows = []
     n_relations, n_heads = sample.margins.shape
-    for predictor, (scores, values, held_constant) in pairs.items():
-        sums, totals = sample.article_sums(values)
+    for predictor, (scores, edge_values, held_constant) in pairs.items():
+        sums, totals = sample.article_sums(edge_values)
         numbers = estimate_correlation(scores, sums, totals, held_constant, seed=seed)
         labels = {"measure": measure, "predictor": predictor}
         rows.append({**labels, "relations": n_relations, "heads": n_heads, **numbers})
@@ -383,9 +375,7 @@ def ratio_rows(
     encoder: Model,
     sample: RelationCases,
     measure: str,
-    attention: CaseValues,
-    effects: CaseValues,
-    equal: CaseValues,
+    values: Effects,
 ) -> pd.DataFrame:
     """Tabulate three ratios of effects that have no sign: a row for each.
 
@@ -400,7 +390,7 @@ def ratio_rows(
         relations without such a head are left out.  `SPREAD`: the effect at equal
         attention of the head at the 90th percentile over that of the head at the 10th.
     """
-    mass = sample.means(attention)
+    mass = sample.means(values.attention)
     best = sample.margins.argmax(axis=1)
     numbers = np.arange(len(best))
     own_mass = mass[numbers, best][:, None]
@@ -421,12 +411,12 @@ def ratio_rows(
     yardstick = yardstick_effects(encoder, sample, best)
     ratios = {
         OTHER_WORDS: (yardstick, over_other_words),
-        MATCHED_HEADS: (effects, over_matched_heads),
-        SPREAD: (equal, spread),
+        MATCHED_HEADS: (values.effects, over_matched_heads),
+        SPREAD: (values.equal, spread),
     }
     rows = []
-    for name, (values, log_ratio) in ratios.items():
-        estimate, count = estimate_ratio(*sample.article_sums(values), log_ratio)
+    for name, (compared, log_ratio) in ratios.items():
+        estimate, count = estimate_ratio(*sample.article_sums(compared), log_ratio)
         labels = {"measure": measure, "ratio": name, "relations": count}
         rows.append(labels | estimate.columns("value", df=True))
     return pd.DataFrame(rows)
@@ -543,17 +533,17 @@ def outcome_tables(
 ) -> Mapping[str, pd.DataFrame]:
     """Compute the tables of `causal_tables` for one outcome."""
     sample = relation_cases(encoder, store, counts, outcome, sizes)
-    attention, effects, equal = head_effects(encoder, sample.cases, outcome)
-    by_measure = {outcome: (attention, effects, equal)}
+    effects = head_effects(encoder, sample.cases, outcome)
+    by_measure = {outcome: effects}
     if outcome in SIZE_OF:
-        by_measure[SIZE_OF[outcome]] = (attention, np.abs(effects), np.abs(equal))
+        by_measure[SIZE_OF[outcome]] = Effects(*map(np.abs, effects))
     correlations = []
     for measure, values in by_measure.items():
-        correlations.append(correlation_rows(sample, measure, *values, seed))
+        correlations.append(correlation_rows(sample, measure, values, seed))
     unsigned = SIZE_OF.get(outcome, outcome)
     tables = {"head_edge_correlations": pd.concat(correlations, ignore_index=True)}
     if outcome == outcomes_of(encoder)[0]:
-        ratios = ratio_rows(encoder, sample, unsigned, *by_measure[unsigned])
+        ratios = ratio_rows(encoder, sample, unsigned, by_measure[unsigned])
         tables["head_edge_ratios"] = ratios
-        tables["head_edge_effects"] = effect_table(sample, outcome, attention, effects, equal)
+        tables["head_edge_effects"] = effect_table(sample, outcome, effects)
     return tables

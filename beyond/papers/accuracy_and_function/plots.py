@@ -16,10 +16,11 @@ from beyond.papers.accuracy_and_function.causal import (
     MARGIN,
 )
 from beyond.papers.accuracy_and_function.centred_ranks import double_centred_ranks
-from beyond.papers.sinks.plots import LEAST_DF, MODEL_STYLES, THIN
+from beyond.papers.sinks.plots import MODEL_STYLES, THIN, draw_marks
 from helpers.metrics import rows_of_model
 from helpers.plots import style
 from helpers.plots.style import (
+    Style,
     canvas,
     counting_ticks,
     legend_below,
@@ -108,20 +109,8 @@ def _draw_correlations(axes: Axes, correlations: pd.DataFrame) -> None:
     models = correlations["model"].unique()
     shifts = np.linspace(-0.2, 0.2, len(models))
     for name, shift in zip(models, shifts, strict=True):
-        line_style = MODEL_STYLES[name]
         rows = rows_of_model(correlations, name).set_index("predictor").reindex(PREDICTORS)
-        y = np.arange(len(rows)) + shift
-        axes.hlines(
-            y, rows["correlation_low"], rows["correlation_high"], color=line_style.color, lw=1
-        )
-        axes.plot(
-            rows["correlation"],
-            y,
-            line_style.marker,
-            color=line_style.color,
-            label=line_style.label,
-        )
-    axes.axvline(0, **THIN)
+        draw_marks(axes, rows, "correlation", MODEL_STYLES[name], shift)
     axes.set_yticks(range(len(PREDICTORS)), PREDICTORS.values())
     axes.set(xlim=(-1, 1), ylim=(len(PREDICTORS) - 0.5, -0.5), xlabel="Correlation with the margin")
 
@@ -168,13 +157,9 @@ def fig19_agreement(heads: pd.DataFrame, agreement: pd.DataFrame, *, model: str)
     points.set_xlabel("Mean attention on the edge (fraction)")
     points.set_ylabel("First-order effect (nats)")
     figure.colorbar(accuracy_scale, ax=points, location="top", label="Accuracy for subjects (%)")
-    y = np.arange(len(ablated))
-    has_interval = ablated["dropped_df"] >= LEAST_DF
-    low, high = [ablated[f"dropped_{end}"].where(has_interval) for end in ("low", "high")]
-    bars.hlines(y, low, high, color=style.SERIES_COLORS[1], lw=1)
-    bars.plot(ablated["dropped"], y, "o", color=style.SERIES_COLORS[1])
-    bars.axvline(0, **THIN)
-    bars.set_yticks(y, [f"{row.layer}-{row.head}" for row in ablated.itertuples()])
+    draw_marks(bars, ablated, "dropped", Style("", style.SERIES_COLORS[1], "o"))
+    names = [f"{row.layer}-{row.head}" for row in ablated.itertuples()]
+    bars.set_yticks(range(len(ablated)), names)
     bars.set_xlabel("Log-odds lost without the edge (nats)")
     bars.set_title("The heads with the largest first-order effect")
     return figure

@@ -40,7 +40,7 @@ ALL_SPLITS = "all"  # a value of the column split
 CHANCE = 50.0  # percent, of two warrants
 # The sets of arguments that are counted and tested on: as written; their counterparts; and both
 # together, of the arguments that have a counterpart.
-ARGUMENT_SETS = AS_WRITTEN, ADVERSARIAL, BOTH = ("original", "adversarial", "both")
+AS_WRITTEN, ADVERSARIAL, BOTH = ("original", "adversarial", "both")
 MIN_ARGUMENTS = 5  # cues that are applicable to fewer arguments are not listed,
 MIN_SHARE = 0.01  # nor cues that are applicable to a smaller share of them
 
@@ -117,7 +117,7 @@ def cue_table(arguments: Sequence[Argument], *, min_arguments: int = 1) -> pd.Da
 
 
 def cues_by_split(corpus: Arguments) -> pd.DataFrame:
-    """Count the cues of each split, and of all splits, in each of the `ARGUMENT_SETS`.
+    """Count the cues of each split, and of all splits, in each of the `argument_sets`.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ def cues_by_split(corpus: Arguments) -> pd.DataFrame:
 
 
 def argument_sets(arguments: Sequence[Argument]) -> dict[str, list[Argument]]:
-    """Group arguments into the `ARGUMENT_SETS`; in `BOTH` an original precedes its counterpart."""
+    """Group arguments into the `argument_sets`; in `BOTH` an original precedes its counterpart."""
     originals = [argument for argument in arguments if not argument.adversarial]
     counterparts = {argument.id: argument for argument in arguments if argument.adversarial}
     paired = []

@@ -201,7 +201,7 @@ def score_tables(
     choices: ArrayLike,
     arguments: Sequence[Argument],
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Measure the accuracy of several training runs on each of the `ARGUMENT_SETS`.
+    """Measure the accuracy of several training runs on each of the `argument_sets`.
 
     Parameters
     ----------

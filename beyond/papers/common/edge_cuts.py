@@ -15,7 +15,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from beyond.papers.common.head_removal import Intervention
-from helpers.data.records import is_punctuation
 from helpers.errors import ModelError
 from helpers.model.loading import Model
 from helpers.model.sites import PatchSoftmax, Weights, base_transformer
@@ -23,14 +22,12 @@ from helpers.model.sites import PatchSoftmax, Weights, base_transformer
 AblationMode = Literal[
     "dropped", "redistributed", "mass-matched", "constant", "mass-matched on the most attended"
 ]
-Edges = Bool[Tensor, "batch 1 query key"]
 TokenIds = Mapping[str, Collection[int]]  # of each set of keys
 
 DROPPED, REDISTRIBUTED, MASS_MATCHED, CONSTANT, MOST_ATTENDED = get_args(AblationMode)
 MODES = (DROPPED, REDISTRIBUTED, MASS_MATCHED, CONSTANT)  # of the edges to a special token
 SPECIAL_SHARE_THRESHOLD = 0.25  # layers above it are ablated together
 SPECIAL_KEYS = "special"
-PUNCTUATION_KEYS = "punctuation"
 FIRST_KEYS = "first"  # the first token of a model without [CLS], whatever it is
 FIRST_ROLES = ("cls", FIRST_KEYS)  # a model has one of them
 SPECIAL_ROLES = (*FIRST_ROLES, "sep")
@@ -39,7 +36,7 @@ SPECIAL_ROLES = (*FIRST_ROLES, "sep")
 class Cut(NamedTuple):
     """A set of edges: in which layers (from 0), and to which keys.
 
-    The keys are "special", "punctuation", "cls", "first" or "sep".
+    The keys are "special", "cls", "first" or "sep".
     """
 
     layers: tuple[int, ...]
@@ -236,14 +233,13 @@ def cut_edges(
 
 
 def key_token_ids(encoder: Model) -> TokenIds:
-    """List the token ids of all special tokens, of punctuation, and of [CLS] and [SEP].
+    """List the token ids of all special tokens, and of [CLS] and [SEP].
 
     The names "cls" and "sep" are missing if the model has no such token.  Without "cls" there is
     the name "first"; `mark_key_set` marks the first token, whatever its id is.
     """
     vocabulary = encoder.tokenizer.get_vocab()
-    punctuation = [token_id for word, token_id in vocabulary.items() if is_punctuation(word)]
-    ids = {SPECIAL_KEYS: encoder.special_ids, PUNCTUATION_KEYS: punctuation}
+    ids = {SPECIAL_KEYS: encoder.special_ids}
     for role in ("cls", "sep"):
         token = encoder.special_tokens[role]
         if token is not None:

@@ -41,7 +41,6 @@ from helpers.data.links import read_links
 from helpers.data.records import Record
 from helpers.errors import ModelError
 from helpers.metrics.heads import DIRECTIONS, Direction
-from helpers.model.forward import vectors_to_words
 from helpers.model.loading import Model
 from helpers.model.sites import PatchSoftmax, Scores, Weights
 
@@ -51,7 +50,6 @@ CASES_AT_ONCE = 16  # of a decoder, whose passes over a few tokens read all of i
 MAX_SPREAD = 2  # tokens between the first readers of cases that are computed at once
 
 Tokens = tuple[int, ...]
-WordVectors = Float[Tensor, "word width"]
 
 
 class EdgeCase(NamedTuple):
@@ -138,16 +136,6 @@ def turned_angles(
     """Compute the angle between two vectors of each word, in degrees; 0 if they are the same."""
     chord = (F.normalize(before, dim=-1) - F.normalize(after, dim=-1)).norm(dim=-1)
     return torch.rad2deg(2 * torch.asin((chord / 2).clamp(max=1)))
-
-
-def word_positions(record: Record) -> slice:
-    """Select the words of a sentence, without the special tokens around them."""
-    return slice(record["offset"], record["offset"] + len(record["words"]))
-
-
-def word_vectors(states: Float[Tensor, "token width"], record: Record) -> WordVectors:
-    """Average the vectors of the tokens of each word of a sentence."""
-    return vectors_to_words(states, record["inputs"]["groups"])[word_positions(record)]
 
 
 class EdgePass:

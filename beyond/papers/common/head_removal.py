@@ -32,10 +32,11 @@ from torch.nn import functional as F
 from beyond.papers.common import CODE
 from beyond.papers.common.classifier import LabelledBatch, batches
 from beyond.papers.common.fine_tune import FineTuningRun, table_by_task
-from beyond.papers.common.statistics import mcnemar, paired_interval
+from beyond.papers.common.statistics import mcnemar
 from beyond.papers.common.tasks import Pair
 from beyond.papers.common.threads import thread_map
 from helpers.metrics.heads import head_rows
+from helpers.metrics.statistics import percentiles, resampled_ratios
 from helpers.model.removal import patch_head_outputs
 from helpers.model.sites import (
     Outputs,
@@ -264,23 +265,21 @@ def accuracy_changes(scores: Scores) -> pd.DataFrame:
     """
     before = scores.right[0]
     after = scores.right[1:]
-    correct_after = after.T.astype(float)  # [example, intervention]
-    ones = np.ones_like(correct_after)
-    correct_before = before[:, None] * ones
-    counts_after = (correct_after, ones)
-    counts_before = (correct_before, ones)
-    low, high = paired_interval(counts_after, counts_before)
+    changes = 100.0 * (after.astype(int) - before).T  # [example, intervention]
+    replicates = resampled_ratios(changes, np.ones_like(changes))
+    low, high = percentiles(replicates, len(before))
     # If none of n examples has changed, up to 3 in n still may (the rule of three, at 5%).
     is_enough = -100 * np.log(LEVEL) / len(before) <= MARGIN
-    lower, upper = paired_interval(counts_after, counts_before, level=1 - 2 * LEVEL)
-    is_equivalent = (lower > -MARGIN / 100) & (upper < MARGIN / 100)
+    # Two one-sided tests at 5% are an interval of 90%.
+    lower, upper = percentiles(replicates, len(before), 1 - 2 * LEVEL)
+    is_equivalent = (lower > -MARGIN) & (upper < MARGIN)
     accuracy = 100 * scores.right.mean(axis=1)
     loss = scores.loss.mean(axis=1)
     table = pd.DataFrame({"examples": len(before), "accuracy": accuracy[1:]})
     return table.assign(
         change=accuracy[1:] - accuracy[0],
-        change_low=100 * low,
-        change_high=100 * high,
+        change_low=low,
+        change_high=high,
         removable=is_enough & is_equivalent,
         loss_change=loss[1:] - loss[0],
         p_value=mcnemar(before, after),

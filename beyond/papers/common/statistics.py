@@ -9,16 +9,11 @@ from scipy.stats import binom, binomtest, sem, t
 from helpers.metrics.statistics import (
     LEVEL,
     ROUNDING,
-    Bounds,
-    Clusters,
     Estimate,
     Values,
     Whole,
     bootstrap_estimate,
     divide,
-    effective_clusters,
-    percentiles,
-    resampled_ratios,
     resampled_sums,
 )
 
@@ -41,35 +36,6 @@ def wilson_percentage(right: Whole, total: Whole) -> Estimate:
     """Estimate the percentage of independent cases that are right, with Wilson's interval."""
     low, high = binomtest(int(right), int(total)).proportion_ci(LEVEL, "wilson")
     return Estimate(100 * right / total, 100 * low, 100 * high)
-
-
-def paired_interval(
-    minuend: tuple[Clusters, Clusters],
-    subtrahend: tuple[Clusters, Clusters],
-    *,
-    level: float = LEVEL,
-) -> Bounds:
-    """Compute bootstrap intervals of many differences of ratios over the same clusters.
-
-    Two ratios are equivalent if the interval lies within the largest difference that does not
-    matter, which the caller has to justify.  An interval of 90% has a probability of 5% for a false
-    positive, in each of two one-sided tests.
-
-    Parameters
-    ----------
-    minuend, subtrahend
-        The pair (right, total) of each side, as for `helpers.metrics.statistics.ratio`.
-    level
-        Coverage of the intervals.
-
-    Returns
-    -------
-    low, high
-        The bounds of each difference.
-    """
-    differences = resampled_ratios(*minuend) - resampled_ratios(*subtrahend)
-    n_clusters = [effective_clusters(total) for _, total in (minuend, subtrahend)]
-    return percentiles(differences, np.minimum(*n_clusters), level)
 
 
 def correlation(values: Float[np.ndarray, "head side"]) -> Estimate:

@@ -18,7 +18,7 @@ The changes, of the largest dimension, of the second one, or of both:
 - *ablated*: the sink gets the mean of the other tokens;
 - *moved*: another token gets the sink's value, too.
 
-More changes of the largest dimension say what it is about the value: see `list_changes`.  The other
+More changes of the largest dimension say what it is about the value: `change_states`.  The other
 token stands at each of the `POSITIONS`.  All numbers are shares of attention: means over the
 layers from that of the sink on, over heads, and over the queries after the other token, which see
 both tokens under a causal mask, too.
@@ -63,7 +63,7 @@ KEY_NAMES = {"value": "key", "value_proj": "key_proj", "v": "k", "v_lin": "k_lin
 FIRST = "first"
 SEP = "sep"
 SITES = VECTORS, KEYS = "vectors", "keys"
-DIMENSIONS = LARGEST, SECOND, BOTH, ALL = "largest", "second", "both", "all"
+LARGEST, SECOND, BOTH, ALL = "largest", "second", "both", "all"
 INTACT = "intact"
 NONE = "none"  # the site and the dimensions of what is intact
 ABLATED = "ablated"
@@ -74,6 +74,13 @@ NORM_ALONE = "norm alone moved"
 OPPOSITE = "moved with the opposite sign"
 RANDOM = "moved in a random direction"
 TOKENS = SINK, OTHER = "sink", "other token"
+# By dimensions and change; all vectors of the two tokens are exchanged at last, which says how much
+# there is to move.
+CHANGES = (
+    *product((LARGEST, SECOND, BOTH), (ABLATED, MOVED)),
+    *product((LARGEST,), (COPIED, NORM_KEPT, OPPOSITE, NORM_ALONE, RANDOM)),
+    (ALL, MOVED),
+)
 
 TokenStates = Float[Tensor, "token width"]
 Change = Callable[[TokenStates], TokenStates]
@@ -124,11 +131,7 @@ def cause_table(encoder: Model, source: Store, count: int, *, seed: int) -> pd.D
     """
 
     def compute() -> pd.DataFrame:
-        if len(layer_modules(encoder.model.base_model)) != encoder.layers:
-            raise ModelError(
-                f"{encoder.name}: one module is all layers, so no vector can be changed before a "
-                "single layer; choose a model whose layers have their own parameters"
-            )
+        check_layers(encoder)
         records = evenly_spaced_records(source, count)
         cause = find_cause(encoder, records[:CAUSE_TEXTS])
         records = [record for record in records if list_targets(encoder, record, cause.role)]
@@ -147,6 +150,15 @@ def cause_table(encoder: Model, source: Store, count: int, *, seed: int) -> pd.D
 def layer_modules(model: nn.Module) -> list[nn.Module]:
     """List the modules that are layers; one module can be several layers."""
     return [module for path, module in model.named_modules() if LAYER_PATH.fullmatch(path)]
+
+
+def check_layers(encoder: Model) -> None:
+    """Raise ModelError if one module is all layers, so that no vector changes before one."""
+    if len(layer_modules(encoder.model.base_model)) != encoder.layers:
+        raise ModelError(
+            f"{encoder.name}: one module is all layers, so no vector can be changed before one of "
+            "them; choose a model whose layers have their own parameters"
+        )
 
 
 def key_projections(model: nn.Module) -> list[Any]:
@@ -263,8 +275,12 @@ def change_keys(model: nn.Module, layer: int, change: Change) -> Iterator[None]:
 CONTEXTS = {VECTORS: change_vectors, KEYS: change_keys}
 
 
-def move_value(
-    states: TokenStates, target: Target, dimensions: Sequence[int], change: str = MOVED
+def change_states(
+    states: TokenStates,
+    target: Target,
+    dimensions: Sequence[int],
+    change: str,
+    direction: Float[Tensor, " width"],
 ) -> TokenStates:
     """Change the sink, the other token, or both, in some dimensions.
 
@@ -280,7 +296,11 @@ def move_value(
         `ABLATED`: the sink gets the mean of the other tokens.  `COPIED`: the other token gets the
         sink's values.  `MOVED`: both.  `OPPOSITE`: both, but the other token gets as much less
         than the mean as the sink has more.  `NORM_KEPT`: both, and the other token is then scaled
-        to the length that it had.
+        to the length that it had.  `NORM_ALONE`: the sink loses its value, and the other token is
+        scaled to the length that the sink had.  `RANDOM`: both tokens move as far as by `MOVED` in
+        the first of the dimensions, but in a random direction.
+    direction : Tensor, shape (width,)
+        The random direction, of length 1.
     """
     is_dimension = torch.zeros(states.shape[1], dtype=torch.bool, device=states.device)
     is_dimension[list(dimensions)] = True
@@ -289,55 +309,20 @@ def move_value(
     if change == OPPOSITE:
         values = 2 * mean_of_rest - values
     changed = states.clone()
+    other = changed[target.position]
+    norm = other.norm()
     if change != COPIED:
         changed[target.is_sink] = torch.where(is_dimension, mean_of_rest, states[target.is_sink])
-    if change != ABLATED:
-        changed[target.position] = torch.where(is_dimension, values, states[target.position])
+    if change == NORM_ALONE:
+        other *= states[target.is_sink].norm(dim=-1).mean() / norm
+    elif change != ABLATED:
+        other[:] = torch.where(is_dimension, values, other)
     if change == NORM_KEPT:
-        norm = states[target.position].norm()
-        changed[target.position] *= norm / changed[target.position].norm()
+        other *= norm / other.norm()
+    if change == RANDOM:
+        moved = (changed - states)[:, dimensions[0], None]
+        return states + moved * direction
     return changed
-
-
-def move_norm(states: TokenStates, target: Target, dimension: int) -> TokenStates:
-    """Scale the other token to the length of the sink, which loses its value."""
-    changed = move_value(states, target, [dimension], ABLATED)
-    norm = states[target.is_sink].norm(dim=-1).mean()
-    changed[target.position] *= norm / states[target.position].norm()
-    return changed
-
-
-def move_in_direction(
-    states: TokenStates, target: Target, dimension: int, direction: Float[Tensor, " width"]
-) -> TokenStates:
-    """Move both tokens as far as `MOVED` does, but in a random direction, of length 1."""
-    change = move_value(states, target, [dimension]) - states
-    return states + change[:, dimension, None] * direction
-
-
-def list_changes(
-    cause: SinkCause, target: Target, direction: Float[Tensor, " width"]
-) -> list[tuple[str, str, Change]]:
-    """List the changes: the dimensions (one of `DIMENSIONS`), the name, and the function.
-
-    All vectors of the two tokens are exchanged, too, which says how much there is to move.
-    """
-    largest, second = cause.dimensions
-    by_name = {LARGEST: [largest], SECOND: [second], BOTH: [largest, second]}
-    changes: list[tuple[str, str, Change]] = []
-    for (name, dimensions), change in product(by_name.items(), (ABLATED, MOVED)):
-        edit = partial(move_value, target=target, dimensions=dimensions, change=change)
-        changes.append((name, change, edit))
-    for change in (COPIED, NORM_KEPT, OPPOSITE):
-        edit = partial(move_value, target=target, dimensions=[largest], change=change)
-        changes.append((LARGEST, change, edit))
-    all_dimensions = range(len(direction))
-    norm = partial(move_norm, target=target, dimension=largest)
-    random = partial(move_in_direction, target=target, dimension=largest, direction=direction)
-    changes.append((LARGEST, NORM_ALONE, norm))
-    changes.append((LARGEST, RANDOM, random))
-    changes.append((ALL, MOVED, partial(move_value, target=target, dimensions=all_dimensions)))
-    return changes
 
 
 def changed_shares(
@@ -352,6 +337,9 @@ def changed_shares(
         site, dimensions, change and token.
     """
     n_layers = encoder.layers - cause.layer
+    largest, second = cause.dimensions
+    dimensions = {LARGEST: [largest], SECOND: [second], BOTH: [largest, second]}
+    dimensions[ALL] = list(range(encoder.model.config.hidden_size))
 
     def measure(model: nn.Module, number: int) -> pd.Series:
         record = records[number]
@@ -362,11 +350,14 @@ def changed_shares(
             direction = random_direction(encoder, [seed, number, target.position])
             names = [(NONE, NONE, INTACT)]
             interventions = []
-            for site in cause.sites:
-                for dimensions, name, change in list_changes(cause, target, direction):
-                    names.append((site, dimensions, name))
-                    context = partial(CONTEXTS[site], layer=cause.layer, change=change)
-                    interventions.append(Intervention(cause.layer, context))
+            for site, (name, change) in product(cause.sites, CHANGES):
+                names.append((site, name, change))
+                edit = partial(
+                    change_states, target=target, dimensions=dimensions[name], change=change,
+                    direction=direction,
+                )  # fmt: skip
+                context = partial(CONTEXTS[site], layer=cause.layer, change=edit)
+                interventions.append(Intervention(cause.layer, context))
             passes = run_interventions(model, run, interventions)
             for name, output in zip(names, passes, strict=True):
                 maps = torch.stack(list(output.attentions[-n_layers:]))[:, 0]

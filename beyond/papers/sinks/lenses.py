@@ -34,7 +34,6 @@ from helpers.store.store import Store
 TOKEN_TYPES = ("first", "cls", "sep", "punctuation", "other")
 SPECIAL_TYPES = ("first", "cls", "sep")  # "first" is the first token of a model without [CLS]
 LENSES = ("attention", "norm")
-RATIO_COLUMNS = ("ratio", "value_ratio")  # empty for a model without special tokens
 SpecialTokens = Mapping[str, str | None]  # a model's tokens, by role
 SHARE_COLUMNS = tuple(f"{lens}_{token_type}" for lens in LENSES for token_type in TOKEN_TYPES)
 VALUE_COLUMNS = tuple(f"value_{token_type}" for token_type in TOKEN_TYPES)

@@ -121,7 +121,7 @@ def fig14_causes(causes: pd.DataFrame, token: str, *, model: str) -> Figure:
         rows = pd.concat([intact, rows]).set_index(["dimensions", "change"])
         for name, line_style in TOKEN_STYLES.items():
             token_rows = rows[rows["token"] == name].reindex(list(CHANGES))
-            _draw_marks(axes, token_rows, "share", line_style)
+            draw_marks(axes, token_rows, "share", line_style)
         axes.set_yticks(range(len(CHANGES)), list(CHANGES.values()))
         axes.set_ylim(len(CHANGES) - 0.5, -0.5)
         axes.set_title(
@@ -132,9 +132,11 @@ def fig14_causes(causes: pd.DataFrame, token: str, *, model: str) -> Figure:
     return figure
 
 
-def _draw_marks(axes: Axes, rows: pd.DataFrame, column: str, line_style: Style) -> None:
+def draw_marks(
+    axes: Axes, rows: pd.DataFrame, column: str, line_style: Style, shift: float = 0.0
+) -> None:
     """Draw a mark with its interval for each row; too few articles have none."""
-    y = np.arange(len(rows))
+    y = np.arange(len(rows)) + shift
     has_interval = rows[f"{column}_df"].fillna(0) >= LEAST_DF
     low, high = [rows[f"{column}_{end}"].where(has_interval) for end in ("low", "high")]
     axes.hlines(y, low, high, color=line_style.color, linewidth=1)
@@ -177,7 +179,7 @@ def fig15_edges(edges: pd.DataFrame, token: str, *, model: str) -> Figure:
     for axes, name in zip(panels, layers, strict=True):
         for model_name, rows in edges[edges["layers"] == name].groupby("model", sort=False):
             line_style = MODEL_STYLES[model_name]
-            _draw_marks(axes, rows.set_index("change").reindex(MODES), "value", line_style)
+            draw_marks(axes, rows.set_index("change").reindex(MODES), "value", line_style)
         axes.set_yticks(range(len(MODES)), list(MODES.values()))
         axes.set_ylim(len(MODES) - 0.5, -0.5)
         axes.set_title(f"in layers {name}")

@@ -18,8 +18,7 @@ def runs():
     return [open_run(committed_figures() / name) for name in ("minilm", "mpnet")]
 
 
-def test_numbers_and_best_heads_are_those_of_the_tables(runs):
-    numbers = compare.numbers(runs).set_index("number")
+def test_best_heads_are_those_of_the_tables(runs):
     best = compare.best_heads(runs).set_index("relation")
     *_, axes = compare.draw_comparison(runs).axes
     marks = {line.get_label(): line.get_xdata() for line in axes.lines}
@@ -27,13 +26,6 @@ def test_numbers_and_best_heads_are_those_of_the_tables(runs):
     assert best.index[0] == "All"
     assert best.loc["dobj", "paper head"] == "8-10"
     for run in runs:
-        shares = rows_of(run.tables, "token_types")[["cls", "sep"]].sum(axis=1)
-        random = rows_of(run.tables, "token_types", "random")[["cls", "sep"]].sum(axis=1)
-        probes = rows_of(run.tables, "probes").set_index(["probe", "metric"])["value"]
-        expected = [100 * shares.mean(), 100 * random.mean()]
-        assert numbers[run.name].iloc[:2].tolist() == pytest.approx(expected)
-        uas = probes["Attn + GloVe", "UAS without punctuation"]
-        assert numbers.loc["UAS: attention and word vectors", run.name] == uas
         heads = rows_of(run.tables, "dependency_heads").set_index("relation")
         assert best.loc["dobj", f"{run.name} accuracy"] == heads.loc["dobj", "accuracy"]
         np.testing.assert_allclose(marks[run.name], in_paper[f"{run.name} accuracy"])
@@ -68,7 +60,7 @@ def test_compare_page_saves_tables_and_a_picture(runs, tmp_path, monkeypatch):
     page = execute("compare", tmp_path / "page.html", runs=[str(run.folder) for run in runs])
     folder = tmp_path / "build" / "compare" / "minilm-vs-mpnet"
     assert (folder / "compare.png").is_file()
-    assert {path.stem for path in folder.glob("tables/*.csv")} >= {"numbers", "best_heads"}
+    assert {path.stem for path in folder.glob("tables/*.csv")} == {"best_heads", "claims"}
     assert page.read_text(encoding="utf-8").count("<section") >= 2
     with pytest.raises(InputError, match="not the folder of a run"):
         open_run(tmp_path)

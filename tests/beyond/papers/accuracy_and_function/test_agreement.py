@@ -11,7 +11,7 @@ from toy_corpora import corpus_of
 from toy_decoders import random_decoder
 
 from beyond.papers.accuracy_and_function import agreement
-from beyond.papers.accuracy_and_function.agreement import ALL, OTHER, PLURAL, POSITIVE, SAME
+from beyond.papers.accuracy_and_function.agreement import ALL, NUMBERS, OTHER, POSITIVE, SAME
 from beyond.papers.common.head_edges import HeadCut, attention_and_effects, cut_effects
 from helpers.data.records import Sentence
 from helpers.metrics.head_counts import count_heads
@@ -39,7 +39,7 @@ def test_templates_are_balanced():
     for template in templates:
         subject, attractor = template.words[1], template.words[-1]
         is_plural = subject.endswith("s")
-        assert is_plural == (template.number == PLURAL)
+        assert is_plural == (template.number == NUMBERS[1])
         assert (attractor.endswith("s") == is_plural) == (template.attractor == SAME)
         pair = template.forms[::-1] if is_plural else template.forms
         assert pair in agreement.VERBS

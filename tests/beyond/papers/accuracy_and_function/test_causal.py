@@ -115,7 +115,7 @@ def ratios_of(monkeypatch, margins, attention, effects, equal):
         causal, "yardstick_effects", lambda *_: np.full((len(sample.cases), 2), 3.0)
     )
     values = [np.array(by_relation)[sample.owner] for by_relation in (attention, effects, equal)]
-    return causal.ratio_rows(None, sample, TURNS, *values).set_index("ratio")
+    return causal.ratio_rows(None, sample, TURNS, causal.Effects(*values)).set_index("ratio")
 
 
 def test_ratios_compare_heads_of_equal_attention(monkeypatch):

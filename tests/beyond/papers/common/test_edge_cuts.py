@@ -164,16 +164,16 @@ def test_cut_shares_are_of_the_mass_and_of_rows_whose_other_tokens_have_less():
 @pytest.mark.parametrize(
     ("family", "names"),
     [
-        ("bert", ["special", "punctuation", "cls", "sep"]),
-        ("t5", ["special", "punctuation", "first"]),
-        ("gpt2", ["special", "punctuation", "first"]),
+        ("bert", ["special", "cls", "sep"]),
+        ("t5", ["special", "first"]),
+        ("gpt2", ["special", "first"]),
     ],
 )
 def test_key_token_ids_has_the_special_tokens_of_the_model(family, names, tiny_encoder):
     encoder = tiny_encoder(family)
     ids = key_token_ids(encoder)
     assert set(ids) == set(names)
-    assert set(list_roles(encoder)) == set(names) - {"special", "punctuation"}
+    assert set(list_roles(encoder)) == set(names) - {"special"}
     for role in set(ids) & {"cls", "sep"}:
         assert set(ids[role]) <= set(ids["special"])
 

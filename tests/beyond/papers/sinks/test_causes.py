@@ -148,23 +148,18 @@ def test_changes_of_three_tokens():
     """The sink is the first token, and the other token is the third; the change is of column 1."""
     states = torch.tensor([[0.0, 9.0], [1.0, 1.0], [3.0, 4.0]])
     target = Target(torch.arange(3) == 0, position=2, queries=torch.zeros(3, dtype=torch.bool))
-    changed = {
-        change: causes.move_value(states, target, [1], change).tolist()
-        for change in (ABLATED, COPIED, MOVED, OPPOSITE)
+    expected = {
+        ABLATED: [[0, 2.5], [1, 1], [3, 4]],
+        COPIED: [[0, 9], [1, 1], [3, 9]],
+        MOVED: [[0, 2.5], [1, 1], [3, 9]],
+        OPPOSITE: [[0, 2.5], [1, 1], [3, -4]],
+        NORM_KEPT: [[0, 2.5], [1, 1], [2.5**0.5, 22.5**0.5]],  # of length 5
+        NORM_ALONE: [[0, 2.5], [1, 1], [5.4, 7.2]],  # as long as the sink was
+        RANDOM: [[-6.5 * 0.6, 9 - 6.5 * 0.8], [1, 1], [3 + 5 * 0.6, 4 + 5 * 0.8]],
     }
-    assert changed[ABLATED] == [[0, 2.5], [1, 1], [3, 4]]
-    assert changed[COPIED] == [[0, 9], [1, 1], [3, 9]]
-    assert changed[MOVED] == [[0, 2.5], [1, 1], [3, 9]]
-    assert changed[OPPOSITE] == [[0, 2.5], [1, 1], [3, -4]]
-    with_norm_kept = causes.move_value(states, target, [1], NORM_KEPT)
-    assert with_norm_kept[2].norm().item() == pytest.approx(5)
-    assert (with_norm_kept[2, 1] / with_norm_kept[2, 0]).item() == pytest.approx(3)
-    scaled = causes.move_norm(states, target, 1)
-    torch.testing.assert_close(scaled[2], torch.tensor([5.4, 7.2]))  # as long as the sink was
-    direction = torch.tensor([0.6, 0.8])
-    moved = causes.move_in_direction(states, target, 1, direction)
-    torch.testing.assert_close(moved[0], torch.tensor([0.0, 9.0]) - 6.5 * direction)
-    torch.testing.assert_close(moved[2], torch.tensor([3.0, 4.0]) + 5 * direction)
+    for change, rows in expected.items():
+        changed = causes.change_states(states, target, [1], change, torch.tensor([0.6, 0.8]))
+        torch.testing.assert_close(changed, torch.tensor(rows, dtype=torch.float))
 
 
 def test_the_norm_alone_makes_no_planted_sink(planted_table):
