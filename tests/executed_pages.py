@@ -1,31 +1,21 @@
-"""Pages of beyond/pages, executed and converted as a run does."""
+"""Pages of beyond/pages, executed in this process."""
 
 import json
 from pathlib import Path
 
 import nbformat
-import papermill
-from nbconvert import HTMLExporter
 
 PAGES = Path(__file__).parents[1] / "beyond" / "pages"
 
 
-def write_html(notebook, path):
-    """Convert an executed page as a run does."""
-    exporter = HTMLExporter(template_name="lab", exclude_input=True)
-    exporter.raw_template = (PAGES / "page.html.j2").read_text(encoding="utf-8")
-    body, _ = exporter.from_notebook_node(notebook)
-    path.write_text(body, encoding="utf-8")
-    return path
-
-
-def execute(page, path, **parameters):
-    """Execute a page, and convert it."""
-    executed = path.with_suffix(".ipynb")
-    papermill.execute_notebook(
-        PAGES / f"{page}.ipynb", executed, parameters=parameters, progress_bar=False
-    )
-    return write_html(nbformat.read(executed, as_version=4), path)
+def execute(page, **parameters):
+    """Execute the cells of a page with parameters, as a run does in a kernel."""
+    names = {}
+    for cell in nbformat.read(PAGES / f"{page}.ipynb", as_version=4).cells:
+        if cell.cell_type == "code":
+            exec(compile(cell.source, page, "exec"), names)
+        if "parameters" in cell.metadata.get("tags", []):
+            names.update(parameters)
 
 
 def write_run(folder, tables, settings):

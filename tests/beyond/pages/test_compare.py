@@ -57,10 +57,9 @@ def test_claims_and_treebanks_side_by_side():
 
 def test_compare_page_saves_tables_and_a_picture(runs, tmp_path, monkeypatch):
     monkeypatch.setenv("ATTENTION_BUILD", str(tmp_path / "build"))
-    page = execute("compare", tmp_path / "page.html", runs=[str(run.folder) for run in runs])
+    execute("compare", runs=[str(run.folder) for run in runs])
     folder = tmp_path / "build" / "compare" / "minilm-vs-mpnet"
     assert (folder / "compare.png").is_file()
     assert {path.stem for path in folder.glob("tables/*.csv")} == {"best_heads", "claims"}
-    assert page.read_text(encoding="utf-8").count("<section") >= 2
     with pytest.raises(InputError, match="not the folder of a run"):
         open_run(tmp_path)

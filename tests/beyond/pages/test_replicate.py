@@ -44,7 +44,7 @@ def planted(tmp_path_factory):
         tables = dict.fromkeys(["relative_position", "token_types", "entropy"], heads)
         tables["head_positions"] = metrics.clustering.head_behaviours(heads)
         run = write_run(root / "run", tables, asdict(study.settings))
-        execute("replicate", root / "replication.html", run=str(run))
+        execute("replicate", run=str(run))
         saved = pd.read_csv(run / "tables" / "replication.csv")
         return tables | {"paper_heads": score_paper_heads(study), "replication": saved}
 

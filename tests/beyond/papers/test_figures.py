@@ -15,7 +15,6 @@ from beyond.papers.dark_secrets import plots as pattern_plots
 from beyond.papers.dark_secrets.maps import shaded
 from beyond.papers.dark_secrets.patterns import CLASSES, TEXT
 from beyond.papers.sinks import plots as sink_plots
-from beyond.papers.sinks.causes import OTHER, SINK
 from beyond.papers.sixteen_heads.plots import fig10_importance, fig11_pruning
 from helpers.metrics import rows_of_model
 from helpers.results import read_tables
@@ -142,23 +141,3 @@ def test_a_figure_draws_the_numbers_of_its_tables(draw, tables):
     drawn = drawn_numbers(checked(figure))
     for number in np.ravel(numbers):
         assert np.isclose(drawn, number, rtol=1e-6, atol=1e-6).any(), number
-
-
-def numbers_of_lines(figure, label):
-    """Collect the numbers of all lines with a label."""
-    lines = [line for axes in figure.axes for line in axes.lines if line.get_label() == label]
-    return np.concatenate([line.get_xdata() for line in lines])
-
-
-def test_marks_of_fig14_and_fig15_have_the_numbers_of_their_labels(tables):
-    figure, _ = fig14(tables)
-    causes = rows_of_model(tables["sink_causes"]).set_index(["dimensions", "change"])
-    causes = causes[causes.index.isin(list(sink_plots.CHANGES))]
-    for token, label in ((SINK, "the sink"), (OTHER, "other token")):
-        shares = causes.loc[causes["token"] == token, "share"]
-        assert np.isin(shares, numbers_of_lines(figure, label)).all()
-    figure, _ = fig15(tables)
-    edges = tables["edges"][tables["edges"]["keys"] == "cls"]
-    for model, label in (("trained", "trained"), ("random", "random weights")):
-        values = rows_of_model(edges, model)["value"]
-        assert np.isin(values, numbers_of_lines(figure, label)).all()

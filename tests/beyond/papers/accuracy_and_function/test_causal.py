@@ -2,74 +2,34 @@
 
 import numpy as np
 import pytest
-from tolerances import float32_error
 from toy_corpora import SENTENCES, corpus_of
 from toy_decoders import random_decoder
 
 from beyond.papers.accuracy_and_function import causal
 from beyond.papers.accuracy_and_function.causal import (
     MATCHED_HEADS,
-    NEXT,
     OTHER_WORDS,
     SPREAD,
     TURNS,
-    WEIGHT,
     RelationCases,
-    Sizes,
-)
-from beyond.papers.common.head_edges import (
-    attention_and_effects,
 )
 from helpers.data.records import Sentence
-from helpers.metrics.head_counts import count_heads
-from helpers.metrics.heads import DIRECTIONS, by_head
+from helpers.metrics.heads import DIRECTIONS
 from helpers.store.extract import extract
 
-SIZES = Sizes(edges=16, minimum=3, relations=None, templates=4)
-LONG = [words for words in SENTENCES if len(words) > 2]
 
-
-def sentences_of(relations=("odd", "even")):
-    """Make sentences in which each word depends on the one before it, by turns in two relations."""
-    sentences = []
-    for split in ("train", "dev"):
-        for number, words in enumerate(LONG * 2):
-            names = ["root", *[relations[word % 2] for word in range(len(words) - 1)]]
-            source = f"{split} {number}, paragraph 1, sentence 1"
-            sentences.append(
-                Sentence(tuple(words), tuple(range(len(words))), tuple(names), split, source)
-            )
-    return sentences
-
-
-class CausalRun:
-    """The tables of a tiny model, and what they are made of."""
-
-    def __init__(self, encoder):
-        self.encoder = encoder
-        corpus = corpus_of(sentences_of())
-        self.store = extract(encoder, corpus, level="word", max_tokens=60)
-        self.counts = count_heads(self.store)
-        self.tables = causal.causal_tables(encoder, self.store, self.counts, SIZES, seed=0)
-
-    def sample(self, outcome):
-        return causal.relation_cases(self.encoder, self.store, self.counts, outcome, SIZES)
-
-
-@pytest.fixture(scope="module")
-def decoder_run(tiny_encoder):
-    return CausalRun(random_decoder(tiny_encoder, "gpt2"))
-
-
-def test_cases_of_a_decoder_are_prefixes(decoder_run):
+def test_cases_of_a_decoder_are_prefixes(tiny_encoder):
     """The later word, here the dependent, attends to the earlier one."""
-    decode = decoder_run.encoder.tokenizer.decode
-    record = decoder_run.store.record(4)
-    edge = causal.relation_edges(record, "even", DIRECTIONS[0])[0]
-    next_case = causal.next_token_case(decoder_run.encoder, record, edge, "a")
-    later_case = causal.later_word_case(decoder_run.encoder, record, edge, "a")
+    encoder = random_decoder(tiny_encoder, "gpt2")
+    decode = encoder.tokenizer.decode
+    (words,) = [words for words in SENTENCES if len(words) > 2][:1]
+    tree = Sentence(tuple(words), tuple(range(len(words))), ("even",) * len(words), "dev", "a")
+    record = extract(encoder, corpus_of([tree]), level="word", max_tokens=60).record(0)
+    edge = causal.relation_edges(record, "even", DIRECTIONS[0])[1]
+    next_case = causal.next_token_case(encoder, record, edge, "a")
+    later_case = causal.later_word_case(encoder, record, edge, "a")
     words = [" " + word for word in record["words"]]
-    bos = decoder_run.encoder.tokenizer.bos_token
+    bos = encoder.tokenizer.bos_token
     assert decode(next_case.token_ids) == bos + "".join(words[: edge.query + 1])
     following = decode(next_case.continuations[0])
     assert words[edge.query + 1].startswith(following)
@@ -78,23 +38,6 @@ def test_cases_of_a_decoder_are_prefixes(decoder_run):
     assert later_case.queries == (len(later_case.token_ids) - 1,)
     keys = [next_case.token_ids[token] for token in next_case.keys]
     assert decode(keys) == words[edge.key]
-
-
-def log_probability_error(encoder):
-    return float32_error(np.log(encoder.model.config.vocab_size))
-
-
-def test_effects_of_a_decoder_are_of_first_order(decoder_run):
-    table = decoder_run.tables["head_edge_effects"]
-    assert set(table["measure"]) == {NEXT}
-    sample = decoder_run.sample(NEXT)
-    cases = [case for case, owner in zip(sample.cases, sample.owner, strict=True) if owner == 0]
-    _, brings, per_unit = attention_and_effects(decoder_run.encoder, cases)
-    rows = table[table["relation"] == sample.relations[0]]
-    error = log_probability_error(decoder_run.encoder)
-    np.testing.assert_allclose(by_head(rows, "effect"), brings.mean(axis=0), atol=error)
-    equal = WEIGHT * per_unit.mean(axis=0)
-    np.testing.assert_allclose(by_head(rows, "effect_at_equal_attention"), equal, atol=error)
 
 
 def made_up_sample(margins):

@@ -23,7 +23,6 @@ from beyond.papers.accuracy_and_function.causal import (
     causal_tables,
 )
 from beyond.papers.accuracy_and_function.claims import CLAIMS
-from helpers.metrics import by_model
 from helpers.metrics.head_counts import count_heads
 from helpers.store.extract import extract
 
@@ -124,16 +123,3 @@ def test_accurate_heads_do_more_than_heads_with_the_same_attention_only_if_plant
     assert "supported" not in set(not_planted["verdict"])
     ratios = models.by_accuracy["head_edge_ratios"].set_index("ratio")["value"]
     assert (ratios[MATCHED_HEADS] > 2).all()
-
-
-def test_planted_effects_are_larger_than_in_a_control_that_has_the_maps_only(models):
-    for trained, random, is_larger in (
-        (models.by_accuracy, models.by_attention, True),
-        (models.by_attention, models.by_accuracy, False),
-    ):
-        tables = {}
-        for name, table in trained.items():
-            tables[name] = by_model({"trained": table, "random": random[name]})
-        answers = set(margins_of(verdicts(tables))["larger_than_in_controls"])
-        assert ("yes" in answers) == is_larger
-        assert "no" not in answers

@@ -70,6 +70,8 @@ def test_a_planted_dimension_is_found_and_moves_the_sink(planted_table):
         assert shares[site, SECOND, MOVED, OTHER] < 0.1
         assert shares[site, LARGEST, OPPOSITE, OTHER] < 0.1
         assert shares[site, LARGEST, RANDOM, OTHER] < 0.1
+        assert shares[site, LARGEST, NORM_ALONE, OTHER] < 0.1
+        assert shares[site, LARGEST, NORM_KEPT, OTHER] > 0.5
     assert verdicts(planted_table) == ["supported"] * 4
 
 
@@ -160,9 +162,3 @@ def test_changes_of_three_tokens():
     for change, rows in expected.items():
         changed = causes.change_states(states, target, [1], change, torch.tensor([0.6, 0.8]))
         torch.testing.assert_close(changed, torch.tensor(rows, dtype=torch.float))
-
-
-def test_the_norm_alone_makes_no_planted_sink(planted_table):
-    shares = shares_of(planted_table)
-    assert shares[VECTORS, LARGEST, NORM_ALONE, OTHER] < 0.1
-    assert shares[VECTORS, LARGEST, NORM_KEPT, OTHER] > 0.5
