@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from beyond import solutions
 from beyond.lessons import draw_arcs, head_outputs, loss_with_change, softmax_scores
 from beyond.papers.common.fine_tune import FineTuningRun, Recipe
 from beyond.papers.common.head_removal import mean_head_outputs
@@ -18,6 +19,11 @@ from helpers.model.loading import load_model
 from helpers.plots.style import INK, WRONG
 
 RECORD = {"words": ["cats", "sleep", "well"], "heads": [2, 0, 2], "relations": ["s", "root", "a"]}
+
+
+def test_each_exercise_has_two_or_three_known_wrong_answers():
+    """tests/test_check.py shows that each is caught with its hint."""
+    assert {len(hints) for hints in solutions.HINTS.values()} == {2, 3}
 
 
 def test_draw_arcs_draws_errors_in_orange():

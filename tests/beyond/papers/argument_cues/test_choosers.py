@@ -23,15 +23,14 @@ def vectors(words):
     return np.array(rows, np.float32).reshape(-1, 6)
 
 
-def random_arguments(count, seed, *, planted=True):
-    """Make arguments of random words; a ``planted`` cue is twice in each right warrant."""
+def random_arguments(count, seed):
+    """Make arguments of random words; a cue is twice in each right warrant."""
     rng = np.random.default_rng(seed)
     arguments = []
     for index in range(count):
         claim, reason, *warrants = (" ".join(rng.choice(WORDS[:-1], 3)) for _ in range(4))
         label = int(rng.integers(2))
-        if planted:
-            warrants[label] += " not not"
+        warrants[label] += " not not"
         arguments.append(Argument(str(index), claim, reason, *warrants, label, "x", "no mat"))
     return arguments
 
@@ -57,7 +56,7 @@ def test_warrant_pairs_have_the_parts_of_the_input():
     assert choosers.warrant_pairs([argument], "warrants")[1] == Pair(("wrong",), 0)
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "gpt2"])
+@pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_an_encoder_learns_a_cue_that_misleads_on_counterparts(tiny_encoder, splits, family):
     encoder = tiny_encoder(family)
     chooser = EncoderChooser(encoder, "all", seed=0)
@@ -75,20 +74,12 @@ def test_an_encoder_learns_a_cue_that_misleads_on_counterparts(tiny_encoder, spl
 
 
 @pytest.mark.parametrize("architecture", [BAG, BILSTM])
-def test_a_word_chooser_learns_the_planted_cue_and_nothing_without_one(splits, architecture):
-    for inputs in INPUTS:
+def test_a_word_chooser_learns_the_planted_cue(splits, architecture):
+    for inputs in ("warrants", "all"):
         chooser = WordChooser(architecture, inputs, vectors, seed=0)
         choices = choosers.train_chooser(chooser, *splits, WORD_RECIPE, architecture)
         assert is_right(choices, splits[1])[:30].mean() > 0.8
         assert "claim" in INPUTS[inputs] or (choices[:30] == choices[30:]).all()
-    test = random_arguments(200, 3, planted=False)
-    choices = []
-    for seed in (0, 0, 1):
-        chooser = WordChooser(architecture, "all", vectors, seed=seed)
-        train = random_arguments(64, 64, planted=False)
-        choices.append(choosers.train_chooser(chooser, train, test, WORD_RECIPE, architecture))
-        assert 0.4 < is_right(choices[-1], test).mean() < 0.6
-    assert (choices[0] == choices[1]).all() and (choices[0] != choices[2]).any()
 
 
 def test_text_vectors_are_means_or_the_largest_states_and_unknown_words_are_zeros():

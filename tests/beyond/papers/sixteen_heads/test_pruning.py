@@ -89,6 +89,23 @@ def test_single_ablation_equals_masking_each_head(run, scored):
     assert change == pytest.approx((uniform - before)[0])
 
 
+def test_pruning_scores_the_heads_that_each_order_leaves(run, scored):
+    table = pruning.pruning([run], seed=0)
+    importance = pruning.head_importance([run], seed=0)
+    order = np.argsort(importance["normalised"], kind="stable")
+    before = by_hand(run, scored)[0]
+    rows = table[table["order"] == "importance"].set_index("pruned")
+    for pruned, row in rows.iterrows():
+        heads = order[: len(order) - row["heads"]]
+        after = by_hand(run, scored, [divmod(head, HEADS) for head in heads])[0]
+        assert (row["accuracy"], row["change"]) == pytest.approx((after, after - before))
+        assert row["heads"] == 12 - round(12 * pruned / 100)
+    assert len(table) == 12 * len(pruning.SHARES)
+    assert (table.loc[table["pruned"] == 0, "change"] == 0).all()
+    without_heads = table[table["pruned"] == 100].groupby("examples")["accuracy"]
+    assert (without_heads.nunique() == 1).all()
+
+
 def test_mean_output_ablation_changes_nothing_but_for_heads_that_read(run, scored):
     """Head 2-3 adds the same large vector at every position, whatever it reads."""
     planted = copy.deepcopy(run)
