@@ -7,6 +7,7 @@ notebooks' HTML copies beside it.
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from html import escape
@@ -41,6 +42,7 @@ OWN_SENTENCES = (
     "The keys to the old cabinet are on the table.",
     "After the storm, the crew of the ship was rescued by fishermen.",
 )
+SECTION = re.compile(r'<section id="(\w+)"><h2>(.*?)</h2>')
 SHOWN_SETTINGS = ("random_init", "lens", "text", "segments", "treebank", "sentences", "coref")
 
 
@@ -63,12 +65,6 @@ def header(run: Run) -> str:
     title = f"<h1>What does {name} look at?</h1>"
     paragraphs = "".join(f'<p class="answer">{text(sentence)}</p>' for sentence in sentences)
     return f'<header>{title}{paragraphs}<p class="small">{text(" ".join(notes))}</p></header>'
-
-
-def contents(sections: Mapping[str, str]) -> str:
-    """Write links to the sections that a report has, by their ids."""
-    links = [f'<a href="#{name}">{title}</a>' for name, title in sections.items()]
-    return f'<nav aria-label="Contents">{"".join(links)}</nav>'
 
 
 def atlas(run: Run) -> str:
@@ -281,16 +277,8 @@ def description(run: Run) -> str:
 
 
 def page(parts: Sequence[str]) -> str:
-    """Put the sections of a report behind its header and contents; empty ones are left out."""
+    """Put the sections of a report behind its header and links to them; empty ones are left out."""
     head, *sections = parts
-    titles = {
-        "atlas": "Atlas",
-        "viewer": "Look for yourself",
-        "claims": "Claims",
-        "pictures": "Pictures",
-        "notebooks": "Notebooks",
-        "run": "The run",
-    }
     present = "".join(sections)
-    links = {name: title for name, title in titles.items() if f'<section id="{name}">' in present}
-    return head + contents(links) + present
+    links = [f'<a href="#{name}">{title}</a>' for name, title in SECTION.findall(present)]
+    return f'{head}<nav aria-label="Contents">{"".join(links)}</nav>{present}'

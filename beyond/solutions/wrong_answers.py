@@ -133,9 +133,6 @@ HINTS: dict[str, Hints] = {
         lambda entropies, uniform, cut_off: (entropies >= cut_off * uniform).sum(axis=0): (
             "you count over the layers; rows are layers."
         ),
-        lambda entropies, uniform, cut_off: (entropies >= cut_off).sum(axis=1): (
-            "the cut-off is a share of the uniform entropy."
-        ),
     },
     "picked_words": {
         lambda attention: attention.argmax(axis=1): "a word may not pick itself.",
@@ -158,9 +155,6 @@ HINTS: dict[str, Hints] = {
         lambda scores, parents: (
             np.log(np.exp(scores).sum(axis=0))[parents] - scores[np.arange(len(parents)), parents]
         ): ("the candidates of a word are in its row; you add up a column."),
-        lambda scores, parents: word_losses(scores, scores.argmax(axis=1)): (
-            "this is the loss of the most probable candidate, not of the parent."
-        ),
     },
     "right_branching": {
         lambda n_words: np.arange(2, n_words + 2): (
@@ -223,9 +217,6 @@ HINTS: dict[str, Hints] = {
         lambda outputs, head: outputs * (np.arange(outputs.shape[-1]) != head): (
             "the last axis is the width of a head; heads are the axis before."
         ),
-        lambda outputs, head: outputs * (np.arange(outputs.shape[-2]) == head)[:, None]: (
-            "you keep this head and switch off the others."
-        ),
     },
     "mean_output": {
         lambda texts: np.mean([outputs.mean(axis=0) for outputs in texts], axis=0): (
@@ -233,9 +224,6 @@ HINTS: dict[str, Hints] = {
         ),
         lambda texts: np.concatenate(texts).sum(axis=0) / len(texts): (
             "divide by the number of tokens, not of texts."
-        ),
-        lambda texts: np.concatenate(texts).mean(): (
-            "the mean is over tokens only; each dimension keeps its own."
         ),
     },
     "changed_answers": {

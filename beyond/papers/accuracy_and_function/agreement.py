@@ -37,7 +37,7 @@ from helpers.cache import cached
 from helpers.errors import ModelError
 from helpers.metrics.head_counts import HeadCounts
 from helpers.metrics.heads import head_rows
-from helpers.metrics.statistics import Estimate, cluster_sums
+from helpers.metrics.statistics import Estimate, cluster_sums, ratio
 from helpers.model.loading import Model
 from helpers.store.store import Store
 
@@ -199,22 +199,18 @@ def agreement_table(
     numbers = np.array([template.number for template in templates])
     attractors = np.array([template.attractor for template in templates])
     nouns = np.array([case.article for case in cases])
-    rows = []
-    is_in_row = []
-    for number, attractor in product((ALL, *NUMBERS), (ALL, SAME, OTHER)):
-        rows.append({"subject": number, "attractor": attractor})
-        is_in_row.append(
-            np.isin(numbers, NUMBERS if number == ALL else number)
-            & np.isin(attractors, (SAME, OTHER) if attractor == ALL else attractor)
-        )
-    is_chosen = np.stack(is_in_row, axis=1).astype(float)  # [template, row]
-    table = pd.DataFrame(rows).assign(templates=is_chosen.sum(axis=0).astype(int))
     clusters = np.unique(nouns)
-    totals = cluster_sums(is_chosen, nouns, clusters)
-    for name, values in {"right": 100.0 * (log_odds > 0), "log_odds": log_odds}.items():
-        sums = cluster_sums(values[:, None] * is_chosen, nouns, clusters)
-        table = with_ratio(table, name, sums, totals)
-    return table
+    rows = []
+    for number, attractor in product((ALL, *NUMBERS), (ALL, SAME, OTHER)):
+        has_number = (numbers == number) | (number == ALL)
+        is_chosen = has_number & ((attractors == attractor) | (attractor == ALL))
+        row = {"subject": number, "attractor": attractor, "templates": is_chosen.sum()}
+        totals = cluster_sums(is_chosen, nouns, clusters)
+        for name, values in {"right": 100.0 * (log_odds > 0), "log_odds": log_odds}.items():
+            estimate = ratio(cluster_sums(values * is_chosen, nouns, clusters), totals)
+            row |= estimate.columns(name, df=True)
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def head_table(encoder: Model, cases: Sequence[EdgeCase], counts: HeadCounts) -> pd.DataFrame:

@@ -100,7 +100,11 @@ class Scores(NamedTuple):
 
 
 @contextmanager
-def head_mask(model: nn.Module, mask: Float[Tensor, "layer *example head"]) -> Iterator[None]:
+def head_mask(
+    model: nn.Module,
+    mask: Float[Tensor, "layer *example head"],
+    means: Float[Tensor, "layer head width"] | None = None,
+) -> Iterator[None]:
     """Multiply the output of each head by its entry of a mask inside the context.
 
     Parameters
@@ -110,6 +114,9 @@ def head_mask(model: nn.Module, mask: Float[Tensor, "layer *example head"]) -> I
     mask
         One factor per head, or per example of the batch and head.  Outputs are differentiable in
         it.
+    means
+        Outputs of each head (`mean_head_outputs`) that take the place of what the mask removes, at
+        every position; by default zeros.
 
     Raises
     ------
@@ -118,35 +125,11 @@ def head_mask(model: nn.Module, mask: Float[Tensor, "layer *example head"]) -> I
     """
 
     def scale(layer: int, outputs: Outputs) -> Outputs:
-        return outputs * mask[layer].to(outputs)[..., None, :, None]  # [(example), 1, head, 1]
+        factors = mask[layer].to(outputs)[..., None, :, None]  # [(example), 1, head, 1]
+        scaled = outputs * factors
+        return scaled if means is None else scaled + means[layer].to(outputs) * (1 - factors)
 
     with patch_head_outputs(sites(model), scale):
-        yield
-
-
-@contextmanager
-def head_means(
-    model: nn.Module,
-    mask: Float[Tensor, "layer head"],
-    means: Float[Tensor, "layer head width"],
-) -> Iterator[None]:
-    """Replace the output of each head whose mask is zero by its mean output, inside the context.
-
-    Parameters
-    ----------
-    model
-        An encoder or a decoder.
-    mask
-        One factor per head; between 0 and 1 the output and its mean are mixed.
-    means
-        The outputs at every position, from `mean_head_outputs`.
-    """
-
-    def mix(layer: int, outputs: Outputs) -> Outputs:
-        head_mask = mask[layer].to(outputs)[:, None]  # [head, 1]
-        return outputs * head_mask + means[layer].to(outputs) * (1 - head_mask)
-
-    with patch_head_outputs(sites(model), mix):
         yield
 
 
@@ -211,16 +194,13 @@ def mask_interventions(
 ) -> list[Intervention]:
     """Make one intervention per mask, which multiplies the heads' outputs by the mask.
 
-    With ``means``, heads whose mask is zero have these outputs instead (`head_means`).
+    With ``means``, heads whose mask is zero have these outputs instead.
     """
     is_affected = (masks != 1).any(axis=2)  # [mask, layer]
     first_layers = np.where(is_affected.any(axis=1), is_affected.argmax(axis=1), masks.shape[1])
     interventions = []
     for mask, layer in zip(masks, first_layers, strict=True):
-        factors = torch.from_numpy(mask).float()
-        context = partial(head_mask, mask=factors)
-        if means is not None:
-            context = partial(head_means, mask=factors, means=means)
+        context = partial(head_mask, mask=torch.from_numpy(mask).float(), means=means)
         interventions.append(Intervention(int(layer), context))
     return interventions
 
