@@ -42,16 +42,16 @@ def save_silver_tables(
         What `helpers.metrics.head_counts.count_heads` returns for it.
     """
     minimum = study.settings.minimum_count
-    if scheme_of(counts.names) == "ud" and len(held_out):
-        study.save_table(universal_relations(counts, minimum=minimum), "universal_relations")
-    if not study.settings.treebank or study.language != ENGLISH:
+    if scheme_of(counts.names) != "ud":
         return
-    records = cast("Corpus[Sentence]", study.treebank_corpus()).records()
-    quality = silver_quality(records, minimum=minimum)
-    if quality is not None:
-        study.save_table(quality, "silver_quality")
-        scores = gold_and_silver(store, held_out)
-        study.save_table(scores, "gold_and_silver")
+    has_silver = bool(study.settings.treebank) and study.language == ENGLISH
+    if has_silver:
+        records = cast("Corpus[Sentence]", study.treebank_corpus()).records()
+        study.save_table(silver_quality(records, minimum=minimum), "silver_quality")
+    if len(held_out):
+        study.save_table(universal_relations(counts, minimum=minimum), "universal_relations")
+        if has_silver:
+            study.save_table(gold_and_silver(store, held_out), "gold_and_silver")
 
 
 def universal_relations(counts: HeadCounts, *, minimum: int) -> pd.DataFrame:
@@ -138,7 +138,7 @@ def parse_words(sentences: Sequence[Sequence[str]]) -> list[Sentence]:
     return [to_sentence(doc[:], "", "") for doc in bar]
 
 
-def silver_quality(treebank: Iterable[Sentence], *, minimum: int) -> pd.DataFrame | None:
+def silver_quality(treebank: Iterable[Sentence], *, minimum: int) -> pd.DataFrame:
     """Compare spaCy's parses with the dev trees of a treebank of Universal Dependencies.
 
     The schemes disagree about what a head is.  A word is *comparable* if both give it the same
@@ -148,15 +148,15 @@ def silver_quality(treebank: Iterable[Sentence], *, minimum: int) -> pd.DataFram
     Parameters
     ----------
     treebank : iterable of Sentence
-        Sentences with gold trees.
+        Sentences with gold trees of Universal Dependencies.
     minimum : int
         Number of words that a relation needs.
 
     Returns
     -------
-    DataFrame or None
-        None if the treebank has another scheme.  Otherwise a row for "All" words, one for the
-        comparable ones ("same conventions"), and one for each gold relation, most frequent first.
+    DataFrame
+        A row for "All" words, one for the comparable ones ("same conventions"), and one for each
+        gold relation, most frequent first.
         Columns:
 
         - ``relation``, ``count`` and ``comparable`` (numbers of words);
@@ -165,8 +165,6 @@ def silver_quality(treebank: Iterable[Sentence], *, minimum: int) -> pd.DataFram
         - ``silver_relation``: the most frequent relation in the parse.
     """
     gold = [sentence for sentence in treebank if sentence.split == "dev"]
-    if scheme_of(set().union(*(tree.relations for tree in gold))) != "ud":
-        return None
     correspondence = relation_table().query("scheme == 'ud' and attachment == 'same'")
     same_head_relations = list(correspondence["relation"])
     parts = []
@@ -203,7 +201,7 @@ def silver_quality(treebank: Iterable[Sentence], *, minimum: int) -> pd.DataFram
     return table.loc[[ALL, SAME_CONVENTIONS, *frequent]].reset_index()
 
 
-def gold_and_silver(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataFrame | None:
+def gold_and_silver(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.DataFrame:
     """Score the same attention heads on the same sentences with gold and with spaCy's trees.
 
     Only relations enter whose words have the same syntactic head in both schemes ("same" in
@@ -220,8 +218,8 @@ def gold_and_silver(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.D
 
     Returns
     -------
-    DataFrame or None
-        None if the treebank has another scheme, and a row for each relation otherwise.  Columns:
+    DataFrame
+        A row for each relation.  Columns:
 
         - ``relation`` and ``silver_relation``: its names in the treebank and in the parses;
         - ``head``, ``direction``: the head chosen on the gold trees of train;
@@ -231,8 +229,6 @@ def gold_and_silver(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.D
 
         Accuracies have 95% bootstrap intervals over articles.
     """
-    if scheme_of(held_out["relation"]) != "ud":
-        return None
     dev = [example for example in examples if example.record.get("split") == "dev"]
     parses = parse_words([example.record["words"] for example in dev])
     parsed = []

@@ -68,7 +68,6 @@ def answers(tables: Tables, special_tokens: Mapping[str, str | None]) -> list[st
         _moved_by_special_tokens,
         _accuracy_and_effect,
         _partial_inputs,
-        _pruned,
     ):
         with suppress(LookupError, ValueError):  # the run lacks the table or the row
             sentences.append(describe(tables))
@@ -196,14 +195,3 @@ def _partial_inputs(tables: Tables) -> str:
         f"{scores['original']:.0f}% of the arguments (a guess: 50%), and for "
         f"{scores['adversarial']:.0f}% of the mirrored ones."
     )
-
-
-def _pruned(tables: Tables) -> str:
-    """Describe how many heads can go before a task is done worse."""
-    table = rows_of(tables, "pruning")
-    removable = table[table["removable"].astype(bool) & (table["order"] == "importance")]
-    shares = removable.groupby("task")["pruned"].max()
-    if shares.empty:
-        raise LookupError("no share of the heads is removable")
-    parts = [f"{share:.0f}% of the heads for {task}" for task, share in shares.items()]
-    return f"It does no worse without {', '.join(parts)}."

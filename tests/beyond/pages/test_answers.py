@@ -38,8 +38,3 @@ def test_answers_of_later_papers():
     assert_in(sink, "by 5.2 degrees", "every query by 0.3 (random weights: 1, 1.1, 0.1)")
     assert_in(moved, "35% of attention", "5% of what")
     assert_in(read, "66%", "34%")
-    pruned = [("a", 20, True), ("a", 40, True), ("a", 60, False), ("b", 20, False)]
-    pruning = pd.DataFrame(pruned, columns=["task", "pruned", "removable"])
-    (without,) = answers({"pruning": pruning.assign(order="importance")}, BERT)
-    assert_in(without, "40% of the heads for a")
-    assert " b" not in without
