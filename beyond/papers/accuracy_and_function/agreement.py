@@ -19,7 +19,6 @@ from typing import NamedTuple, cast
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
 from scipy.stats import rankdata
 
 from beyond.papers.accuracy_and_function import CODE
@@ -32,7 +31,7 @@ from beyond.papers.common.head_edges import (
     log_probabilities,
 )
 from beyond.papers.common.statistics import correlation
-from beyond.papers.sinks.lenses import with_ratio
+from beyond.papers.sinks.lenses import with_means
 from helpers.cache import cached
 from helpers.errors import ModelError
 from helpers.metrics.head_counts import HeadCounts
@@ -231,28 +230,17 @@ def head_table(encoder: Model, cases: Sequence[EdgeCase], counts: HeadCounts) ->
     table = head_rows(
         encoder.layers, encoder.heads, accuracy=accuracy, attention=attention.mean(axis=0)
     )
-    table = with_noun_means(table, "first_order", first_order, cases)
-    nouns = sorted({case.article for case in cases})
-    is_for_choice = np.isin([case.article for case in cases], nouns[::2])
+    nouns = [case.article for case in cases]
+    table = with_means(table, "first_order", first_order, nouns)
+    is_for_choice = np.isin(nouns, sorted(set(nouns))[::2])
     sizes = np.abs(first_order[is_for_choice].mean(axis=0)).ravel()
     chosen = np.argsort(-sizes, kind="stable")[:ABLATED_HEADS]
     cuts = [HeadCut(*divmod(int(head), encoder.heads)) for head in chosen]
     rest = [case for case, is_in in zip(cases, is_for_choice, strict=True) if not is_in]
     lost = cut_effects(encoder, rest, [cuts] * len(rest))
-    ablated = with_noun_means(table.iloc[chosen][["layer", "head"]], "dropped", lost, rest)
+    ablated = table.iloc[chosen][["layer", "head"]].copy()
+    ablated = with_means(ablated, "dropped", lost, [case.article for case in rest])
     return table.merge(ablated, how="left", on=["layer", "head"])
-
-
-def with_noun_means(
-    table: pd.DataFrame, name: str, values: Float[np.ndarray, "case ..."], cases: Sequence[EdgeCase]
-) -> pd.DataFrame:
-    """Add the means over edge cases to the rows of a table, with intervals over subjects."""
-    nouns = np.array([case.article for case in cases])
-    clusters = np.unique(nouns)
-    flat = values.reshape(len(values), -1)
-    sums = cluster_sums(flat, nouns, clusters)
-    totals = cluster_sums(np.ones_like(flat), nouns, clusters)
-    return with_ratio(table.copy(), name, sums, totals)
 
 
 def agreement_correlations(heads: pd.DataFrame) -> pd.DataFrame:

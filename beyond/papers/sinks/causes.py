@@ -45,11 +45,10 @@ from beyond.papers.common.head_removal import (
     run_interventions,
 )
 from beyond.papers.sinks import CODE
-from beyond.papers.sinks.lenses import evenly_spaced_records, list_articles, with_ratio
+from beyond.papers.sinks.lenses import evenly_spaced_records, list_articles, with_means
 from helpers.cache import cached
 from helpers.data.records import Record
 from helpers.errors import InputError, ModelError
-from helpers.metrics.statistics import cluster_sums
 from helpers.model.forward import model_inputs, padded
 from helpers.model.loading import Model
 from helpers.model.sites import sites
@@ -405,10 +404,7 @@ def share_table(cause: SinkCause, shares: pd.DataFrame, articles: Sequence[str])
     table.insert(0, "sink", cause.role)
     table.insert(1, "layer", cause.layer + 1)
     table.insert(2, "numbers", " ".join(map(str, cause.dimensions)))
-    owners = np.array(articles)
-    clusters = np.unique(owners)
     values = shares.to_numpy()
     minus_half = values - values[:, :1] / 2  # the first column is that of the intact sink
-    counts = cluster_sums(np.ones_like(values), owners, clusters)
-    table = with_ratio(table, "share", cluster_sums(values, owners, clusters), counts)
-    return with_ratio(table, "minus_half", cluster_sums(minus_half, owners, clusters), counts)
+    table = with_means(table, "share", values, articles)
+    return with_means(table, "minus_half", minus_half, articles)

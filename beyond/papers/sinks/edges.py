@@ -39,11 +39,15 @@ from beyond.papers.common.edge_cuts import (
 from beyond.papers.common.head_edges import NEXT_TOKEN, turned_angles
 from beyond.papers.common.head_removal import map_over_model_copies, run_interventions
 from beyond.papers.sinks import CODE
-from beyond.papers.sinks.lenses import evenly_spaced_records, list_articles, with_ratio
+from beyond.papers.sinks.lenses import (
+    evenly_spaced_records,
+    list_articles,
+    with_means,
+    with_ratio,
+)
 from helpers.cache import cached
 from helpers.data.records import Record
 from helpers.metrics import TRAINED, by_model
-from helpers.metrics.statistics import cluster_sums
 from helpers.model.forward import model_inputs, padded
 from helpers.model.loading import Model
 from helpers.store.store import Store
@@ -228,13 +232,9 @@ def next_sink_table(encoder: Model, records: Sequence[Record]) -> pd.DataFrame:
 
     model = encoder.model.base_model
     numbers = np.array(map_over_model_copies(model, records, measure, "next sinks"))
-    articles = np.array(list_articles(records))
-    clusters = np.unique(articles)
     table = pd.DataFrame({"tokens": [*positions.astype(str), "sep", "other", MOST]})
     tokens = [Counter(record["tokens"][position] for record in records) for position in positions]
     table["common"] = [*(counter.most_common(1)[0][0] for counter in tokens), "", "", ""]
     for number, name in enumerate(("intact", "redistributed", "largest")):
-        sums = cluster_sums(numbers[:, number], articles, clusters)
-        counts = cluster_sums(np.ones_like(numbers[:, number]), articles, clusters)
-        table = with_ratio(table, name, sums, counts)
+        table = with_means(table, name, numbers[:, number], list_articles(records))
     return table

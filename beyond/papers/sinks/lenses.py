@@ -23,7 +23,12 @@ from beyond.papers.common.threads import thread_map
 from beyond.papers.sinks import CODE
 from helpers.cache import cached
 from helpers.data.records import Record, cluster_of, evenly_spaced, roles
-from helpers.metrics.statistics import bootstrap_intervals, divide, effective_clusters
+from helpers.metrics.statistics import (
+    bootstrap_intervals,
+    cluster_sums,
+    divide,
+    effective_clusters,
+)
 from helpers.metrics.surface import Sums, sum_by_article
 from helpers.model.forward import model_inputs, norm_maps, value_pass
 from helpers.model.loading import Model
@@ -239,6 +244,20 @@ def with_ratio(
     table[f"{name}_high"] = high
     table[f"{name}_df"] = effective_clusters(denominators) - 1
     return table
+
+
+def with_means(
+    table: pd.DataFrame,
+    name: str,
+    values: Float[np.ndarray, "example ..."],
+    articles: Sequence[str],
+) -> pd.DataFrame:
+    """Add to each row of a table the mean of its values over examples, as `with_ratio` does."""
+    owners = np.array(articles)
+    clusters = np.unique(owners)
+    flat = values.reshape(len(values), -1)
+    counts = cluster_sums(np.ones_like(flat), owners, clusters)
+    return with_ratio(table, name, cluster_sums(flat, owners, clusters), counts)
 
 
 def _article_sums(
