@@ -184,7 +184,7 @@ class EdgePass:
         token_ids = pad_sequence(texts, batch_first=True).to(device)
         self.first = 0
         self.cache = None
-        if encoder.objective == NEXT_TOKEN and not has_window(encoder):
+        if has_prefixes(encoder):
             self.first = min(map(first_reader, cases))
         if self.first:
             with torch.no_grad():
@@ -324,9 +324,13 @@ class EdgePass:
         return sums.new_zeros(len(self.cases), *sums.shape[1:]).index_add(0, self.owners, sums)
 
 
-def has_window(encoder: Model) -> bool:
-    """Tell whether some layer sees a part of the text only; its cache has other lengths then."""
-    return any(layer["window"] is not None for layer in encoder.visible)
+def has_prefixes(encoder: Model) -> bool:
+    """Tell whether a model computes the tokens before an edge once, and caches them.
+
+    That is a decoder; if some layer sees a part of the text only, its cache has other lengths.
+    """
+    has_window = any(layer["window"] is not None for layer in encoder.visible)
+    return encoder.objective == NEXT_TOKEN and not has_window
 
 
 def first_reader(case: EdgeCase) -> int:
@@ -346,7 +350,7 @@ def map_cases(
     ``measure`` takes the pass over some cases, and their numbers.  Cases that are computed at once
     have first readers at about the same token, because they have one cache.
     """
-    at_once = at_once if encoder.objective == NEXT_TOKEN else 1
+    at_once = at_once if has_prefixes(encoder) else 1
     readers = [first_reader(case) for case in cases]
     order = np.argsort(readers, kind="stable").tolist()
     batches: list[list[int]] = []
