@@ -11,6 +11,7 @@ VERDICTS = ("not supported", "inconclusive", "supported", "not measured")  # the
 LEAST_SHOWN = 0.0005  # a smaller number is shown as 0
 # What stands behind a number, where it is not its unit.
 UNIT_WORDS = {"": "", "percent": "%", "correlation": "", "similarity": "", "ratio": " times"}
+PERCENTAGES = ("%", " percentage points")
 
 
 def claims_in_words(table: pd.DataFrame) -> pd.DataFrame:
@@ -30,11 +31,11 @@ def claims_in_words(table: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for row in table.fillna({"unit": "", "reason": ""}).to_dict("records"):
         scale, unit = _scale_and_unit(row["unit"])
-        number = _with_unit(scale * row["value"], unit)
+        number = "" if pd.isna(row["value"]) else _rounded(scale * row["value"], unit) + unit
         if row["value_low"] < row["value_high"]:  # an exact number has no interval
-            low = scale * row["value_low"]
-            high = scale * row["value_high"]
-            number += f" ({low:.3g} to {high:.3g})"
+            low = _rounded(scale * row["value_low"], unit)
+            high = _rounded(scale * row["value_high"], unit)
+            number += f" ({low} to {high})"
         larger = row.get("larger_than_in_controls")
         answer = f"larger than in controls: {larger}" if isinstance(larger, str) else ""
         paper = _with_unit(scale * row["paper_value"], unit)
@@ -65,7 +66,7 @@ def verdict_list(table: pd.DataFrame, ids: Sequence[str]) -> Markdown:
         scale, unit = _scale_and_unit(row["unit"])
         words = [number, f"the threshold is {_with_unit(scale * row['threshold'], unit)}"]
         if pd.notna(row["control"]):
-            words.append(f"random weights: {_with_unit(scale * row['control'], unit)}")
+            words.append(f"random weights: {_rounded(scale * row['control'], unit)}{unit}")
         lines.append(f"- {row['claim']}: **{row['verdict']}**. {'; '.join(words)}.")
     return Markdown("\n".join(lines))
 
@@ -78,6 +79,12 @@ def _scale_and_unit(unit: str) -> tuple[int, str]:
 
 
 def _with_unit(number: float, unit: str) -> str:
-    if pd.isna(number):
-        return ""
-    return f"{0 if abs(number) < LEAST_SHOWN else number:.3g}{unit}"
+    """Write a number that was given: the paper's, or a threshold."""
+    return "" if pd.isna(number) else f"{number:.3g}{unit}"
+
+
+def _rounded(number: float, unit: str) -> str:
+    """Write a measured number: a percentage with one decimal, any other with three digits."""
+    if unit in PERCENTAGES:
+        return f"{number:.1f}"
+    return f"{0 if abs(number) < LEAST_SHOWN else number:.3g}"

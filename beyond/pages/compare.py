@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import cycle
 from typing import Any
 
@@ -12,9 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from beyond.claims.display import claims_in_words
-from beyond.pages.answers import ROLES
-from beyond.pages.run_folder import Run, rows_of
-from helpers.metrics.reference import paper_names, paper_table1
+from beyond.pages.answers import ROLES, sink_edges
+from beyond.pages.run_folder import Run, Tables, rows_of
+from helpers.metrics.dependency_heads import FUNCTION_MARGIN
+from helpers.metrics.reference import UAS_WITHOUT_PUNCTUATION, paper_names, paper_table1
 from helpers.plots import style
 from helpers.plots.style import SERIES_COLORS, Style, canvas, draw_curve, draw_intervals, theme
 from helpers.settings import MODEL_SETTINGS, RESULT_SETTINGS
@@ -49,6 +50,96 @@ def claims_side_by_side(runs: Sequence[Run]) -> pd.DataFrame:
     statements = statements[~statements.index.duplicated()]
     cells = pd.DataFrame(columns).reindex(statements.index).dropna(how="all").fillna("")
     return statements.loc[cells.index, ["section", "claim", "paper"]].join(cells)
+
+
+def numbers(runs: Sequence[Run]) -> pd.DataFrame:
+    """Collect the numbers by which models are compared; those that no run has are left out.
+
+    Returns
+    -------
+    DataFrame
+        A row for each number of `NUMBERS`, a column for each run.
+    """
+    columns = {}
+    for run in runs:
+        columns[run.name] = {
+            name: _number(measure, run.tables) for name, measure in NUMBERS.items()
+        }
+    return pd.DataFrame(columns).dropna(how="all").rename_axis("number").reset_index()
+
+
+def _number(measure: Callable[[Tables], float], tables: Tables) -> float:
+    """Measure a number; missing if the run lacks the table, the row or the column."""
+    try:
+        return measure(tables)
+    except (KeyError, IndexError):
+        return np.nan
+
+
+def special_share(tables: Tables, model: str = "trained") -> float:
+    """Compute the mean share of attention that goes to special tokens or to the first one."""
+    table = rows_of(tables, "token_types", model)
+    special = table[["cls", "sep"]].dropna(axis=1, how="all")
+    shares = special if special.shape[1] else table[["first"]]
+    return 100 * shares.sum(axis=1, min_count=1).mean()
+
+
+def entropy_share(tables: Tables) -> float:
+    """Compute the mean entropy as a share of that of uniform attention."""
+    table = rows_of(tables, "entropy")
+    return 100 * (table["entropy"] / table["uniform"]).mean()
+
+
+def share_of_functions(tables: Tables) -> float:
+    """Compute the share of relations for which a head beats the best offset clearly on dev."""
+    margins = rows_of(tables, "dependency_heads_held_out")["margin"]
+    return 100 * (margins >= FUNCTION_MARGIN).mean()
+
+
+def uas(probe: str) -> Callable[[Tables], float]:
+    """Make a function that looks up the attachment score of a probe."""
+
+    def look_up(tables: Tables) -> float:
+        scores = rows_of(tables, "probes")
+        scores = scores[scores["metric"].isin([UAS_WITHOUT_PUNCTUATION, "UUAS"])]
+        return scores.set_index("probe")["value"][probe]
+
+    return look_up
+
+
+def coreference(system: str) -> Callable[[Tables], float]:
+    """Make a function that looks up the accuracy of a system for all mentions."""
+
+    def look_up(tables: Tables) -> float:
+        scores = rows_of(tables, "coreference")
+        return scores[scores["type"] == "all"].set_index("system")["accuracy"][[system]].iloc[0]
+
+    return look_up
+
+
+def sink_angle(change: str) -> Callable[[Tables], float]:
+    """Make the function that reads how far a change of the sink turns the sentence vector."""
+    return lambda tables: sink_edges(tables).loc["sentence angle", change]
+
+
+NUMBERS: dict[str, Callable[[Tables], float]] = {
+    "attention to special tokens (%)": special_share,
+    "the same, random weights (%)": lambda tables: special_share(tables, "random"),
+    "largest share of a head for the previous token (%)": lambda tables: (
+        100 * rows_of(tables, "relative_position")["previous"].max()
+    ),
+    "entropy, share of that of uniform attention (%)": entropy_share,
+    "relations with a head clearly better than a fixed distance (%)": share_of_functions,
+    "coreference: best head (%)": coreference("head"),
+    "coreference: same head word (%)": coreference("head match"),
+    "UAS: attention and word vectors": uas("Attn + GloVe"),
+    "UAS: the same, random weights": uas("Random-init Attn + GloVe"),
+    "UAS: attention alone": uas("Attn"),
+    "UUAS: structural probe": uas("Structural probe"),
+    "sentence vector without the sink (degrees)": sink_angle("dropped"),
+    "sentence vector, sink redistributed (degrees)": sink_angle("redistributed"),
+    "sentence vector, sink constant (degrees)": sink_angle("constant"),
+}
 
 
 def best_heads(runs: Sequence[Run]) -> pd.DataFrame:

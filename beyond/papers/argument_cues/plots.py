@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -92,12 +93,10 @@ def _draw_cues(axes: Axes, cues: pd.DataFrame) -> None:
     """
     as_written = cues[cues["half"] == AS_WRITTEN]
     originals = as_written[as_written["split"] == ALL_SPLITS].reset_index(drop=True)
-    for name, marker in CUE_MARKERS.items():
-        rows = originals[originals["kind"] == name]
-        axes.scatter(
-            "coverage", "productivity", s=12, color=CUE_COLORS[name], marker=marker, alpha=0.75,
-            linewidths=0, data=rows, label=name,
-        )  # fmt: skip
+    sns.scatterplot(
+        originals, x="coverage", y="productivity", hue="kind", style="kind", alpha=0.75,
+        s=12, palette=CUE_COLORS, markers=CUE_MARKERS, ax=axes,
+    )  # fmt: skip
     not_by_split = as_written[as_written["cue"] == NOT].set_index("split")
     test_row = not_by_split.loc["test"]
     in_test = f"“{NOT}” in the test split"

@@ -18,7 +18,8 @@ def runs():
     return [open_run(committed_figures() / name) for name in ("minilm", "mpnet")]
 
 
-def test_best_heads_are_those_of_the_tables(runs):
+def test_numbers_and_best_heads_are_those_of_the_tables(runs):
+    numbers = compare.numbers(runs).set_index("number")
     best = compare.best_heads(runs).set_index("relation")
     *_, axes = compare.draw_comparison(runs).axes
     marks = {line.get_label(): line.get_xdata() for line in axes.lines}
@@ -27,6 +28,13 @@ def test_best_heads_are_those_of_the_tables(runs):
     assert best.loc["dobj", "paper head"] == "8-10"
     assert best["paper accuracy"].isna().any()  # of relations that only the runs have
     for run in runs:
+        shares = rows_of(run.tables, "token_types")[["cls", "sep"]].sum(axis=1)
+        random = rows_of(run.tables, "token_types", "random")[["cls", "sep"]].sum(axis=1)
+        probes = rows_of(run.tables, "probes").set_index(["probe", "metric"])["value"]
+        expected = [100 * shares.mean(), 100 * random.mean()]
+        assert numbers[run.name].iloc[:2].tolist() == pytest.approx(expected)
+        uas = probes["Attn + GloVe", "UAS without punctuation"]
+        assert numbers.loc["UAS: attention and word vectors", run.name] == uas
         heads = rows_of(run.tables, "dependency_heads").set_index("relation")
         assert best.loc["dobj", f"{run.name} accuracy"] == heads.loc["dobj", "accuracy"]
         np.testing.assert_allclose(marks[run.name], in_paper[f"{run.name} accuracy"])
@@ -50,7 +58,7 @@ def test_claims_and_treebanks_side_by_side():
         )
     ]
     (row,) = compare.claims_side_by_side(runs).to_dict("records")
-    assert row["x"] == row["y"] == "36% (35 to 37): supported"
+    assert row["x"] == row["y"] == "36.0% (35.0 to 37.0): supported"
     scores = compare.across_treebanks(runs).set_index("run_of_choice")[["head", "x", "y"]]
     assert scores.loc[["x", "y"]].to_numpy().tolist() == [["1-1", 5, 1], ["1-2", 7, 2]]
     assert compare.different_settings(runs) == ["segments"]
@@ -61,6 +69,10 @@ def test_compare_page_saves_tables_and_a_picture(runs, tmp_path, monkeypatch):
     execute("compare", runs=[str(run.folder) for run in runs])
     folder = tmp_path / "build" / "compare" / "minilm-vs-mpnet"
     assert (folder / "compare.png").is_file()
-    assert {path.stem for path in folder.glob("tables/*.csv")} == {"best_heads", "claims"}
+    assert {path.stem for path in folder.glob("tables/*.csv")} == {
+        "numbers",
+        "best_heads",
+        "claims",
+    }
     with pytest.raises(InputError, match="not the folder of a run"):
         open_run(tmp_path)
