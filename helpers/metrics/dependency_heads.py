@@ -29,7 +29,6 @@ from helpers.metrics.statistics import (
     Real,
     bootstrap_estimate,
     bootstrap_t_test,
-    divide,
     effective_clusters,
     effective_clusters_of_ratios,
     holm,
@@ -83,9 +82,8 @@ def dependency_heads(counts: HeadCounts, *, minimum: int) -> pd.DataFrame:
           `helpers.metrics.reference.relation_table` gives.  "All" has those of the paper if the
           annotation is trees, in which every word has a question.
     """
-    table = _best_heads(counts, counts, minimum).rename(
-        columns=lambda name: name.removeprefix("dev_")
-    )
+    table = _best_heads(counts, counts, minimum)
+    table.columns = table.columns.str.removeprefix("dev_")
     names = paper_names(counts.names)
     if ROOT not in map(str.lower, counts.names):  # "All" are pairs, and not the words of trees
         names.pop(ALL)
@@ -189,14 +187,12 @@ def relation_summary(counts: HeadCounts, held_out: pd.DataFrame) -> pd.DataFrame
     single = held_out[held_out["relation"] != ALL]
     if single.empty:
         return summary_table({})
-    train = counts.of_split("train")
     dev = counts.of_split("dev")
     offsets = np.searchsorted(OFFSETS, single["baseline_offset"])
     heads = head_indices(single, counts.layer_numbers).T.tolist()
-    chosen = zip(single["relation"], heads, offsets, strict=True)
-    sums = [dev.leads_of_head(*relation_head_offset) for relation_head_offset in chosen]
+    sums = list(map(dev.leads_of_head, single["relation"], heads, offsets))
     leads, words = np.array(sums).transpose(1, 2, 0)  # each [article, relation]
-    margins = divide(leads.sum(axis=0), words.sum(axis=0))
+    margins = single["margin"].to_numpy()
     replicates = resampled_ratios(leads, words, DRAWS)
     n_articles = effective_clusters_of_ratios(words, np.ones(len(margins)))
     is_slight = np.abs(np.vstack([margins, replicates])) <= 5
@@ -212,9 +208,10 @@ def relation_summary(counts: HeadCounts, held_out: pd.DataFrame) -> pd.DataFrame
         rows["mean margin over the paper's relations"] = mean.columns("value", df=True)
         rows["largest margin of the paper's relations"] = largest.columns("value", df=True)
     is_other = in_paper & (names != "pobj").to_numpy()
-    sees_both_ways = np.array_equal(train.visible_total[:, 0], train.visible_total[:, 1])
+    sees_both_ways = np.array_equal(*counts.visible_total.swapaxes(0, 1))
     if is_other.any() and sees_both_ways:
-        rows["share whose dependents attend to heads"] = _dependents_share(train, single[is_other])
+        share = _dependents_share(counts.of_split("train"), single[is_other])
+        rows["share whose dependents attend to heads"] = share
     return pd.DataFrame([{"quantity": quantity, **row} for quantity, row in rows.items()])
 
 
@@ -238,16 +235,15 @@ def _dependents_share(train: HeadCounts, held_out: pd.DataFrame) -> dict[str, An
 
     Every resample of the train articles chooses heads again.
     """
-    attends = [held_out["direction"] == DIRECTIONS[0]]
-    by_relation = []
-    for relation in held_out["relation"]:
+    marks = []
+    for relation, direction in zip(held_out["relation"], held_out["direction"], strict=True):
         right = train.by_article(train.right, relation)
         total = train.by_article(train.visible_total, relation)[..., None]
         accuracy = np.nan_to_num(resampled_ratios(right, total, DRAWS))
-        by_relation.append(accuracy.max(axis=(2, 3)).argmax(axis=1) == 0)
+        attends = accuracy.max(axis=(2, 3)).argmax(axis=1) == 0  # in each resample
+        marks.append([direction == DIRECTIONS[0], *attends])
     n_articles = effective_clusters(train.by_article(train.total, ALL))
-    marks = np.vstack([attends, np.column_stack(by_relation)])
-    return _share(marks, n_articles, threshold=2 / 3)
+    return _share(np.transpose(marks), n_articles, threshold=2 / 3)
 
 
 def _share(

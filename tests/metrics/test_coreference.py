@@ -115,7 +115,7 @@ def test_counts_equal_a_slow_reference(mask):
                     chance.append(len(earlier & set(visible)) / len(visible))
             assert counts.visible_size("all")[0, layer] == len(right)
             assert counts.right_of_head("all", (0, layer, head))[0].sum() == 100 * sum(right)
-            by_chance = counts.rival_right[counts.relation == 0, 0, layer, -1].sum()
+            by_chance = counts.rival_right[counts.relation == "all", 0, layer, -1].sum()
             assert by_chance == pytest.approx(sum(chance))
 
 

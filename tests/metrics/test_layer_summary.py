@@ -6,9 +6,8 @@ from references import sums_of as sums_by_article
 
 from helpers.data.records import Visible, visible_mask
 from helpers.metrics import surface
-from helpers.metrics.layer_summary import layer_summary
 from helpers.metrics.statistics import ratio
-from helpers.metrics.surface import sum_by_article
+from helpers.metrics.surface import layer_summary, sum_by_article
 from helpers.store.store import Example
 
 FULL = Visible(causal=False, window=None)
