@@ -4,8 +4,9 @@ from collections import defaultdict
 
 import numpy as np
 
-from helpers.data.records import Visible, cluster_of
-from helpers.metrics.heads import DIRECTIONS, parse_head
+from helpers.data.records import cluster_of
+from helpers.data.visible import Visible
+from helpers.metrics.heads import DIRECTIONS
 from helpers.metrics.surface import example_values, sum_by_article
 from helpers.store.store import Example
 
@@ -144,33 +145,3 @@ def slow_words(treebank, relation, direction, layer, head, *, special_tokens=Fal
             pick = None if pick is None else pick - offset
             answers.append((example, word, query, parents, pick))
     return answers
-
-
-def slow_no_op(treebank, held_out, relation):
-    """Compute attention to special tokens with a relation, and with none of its head's relations.
-
-    ``held_out`` is indexed by relation.
-    """
-    label = held_out.loc[relation, "head"]
-    layer, head = parse_head(label)
-    with_relation, rest, without = [], [], []
-    for example in treebank:
-        if example.record["split"] != "dev":
-            continue
-        answers = defaultdict(lambda: defaultdict(set))  # by relation and attending word
-        for name in held_out.index[held_out["head"] == label]:
-            for word, _, parents, _ in slow_questions(example.record, name):
-                for parent in parents:
-                    pair = (word, parent)
-                    if held_out.loc[name, "direction"] != TO_PARENT:
-                        pair = (parent, word)
-                    answers[name][pair[0]].add(pair[1])
-        for word in range(len(example.record["words"])):
-            weights = example.attention[layer, head, word + 1]
-            share = weights[[0, -1]].sum()
-            if word in answers[relation]:
-                with_relation.append(share)
-                rest.append(1 - sum(weights[answer + 1] for answer in answers[relation][word]))
-            elif not any(word in by_word for by_word in answers.values()):
-                without.append(share)
-    return len(with_relation), sum(with_relation) / sum(rest), np.mean(without)

@@ -284,7 +284,8 @@ class Sums:
 
         There is a row for each head, labelled by its layer (from 1), and a column for each draw.
         """
-        replicates = resampled_ratios(*self.by_article(name), DRAWS)  # [draw, layer, head]
+        totals, counts = self.by_article(name)
+        replicates = resampled_ratios(totals, counts, DRAWS)  # [draw, layer, head]
         means = np.concatenate([self.mean(name)[None], replicates])
         layer, _ = np.indices(means.shape[1:])
         return pd.DataFrame(means.reshape(len(means), -1).T, layer.ravel() + 1)

@@ -246,10 +246,10 @@ def _count(examples: Iterable[Example], rules: pd.DataFrame, judge: Judge) -> He
         links = Links(*(field[is_asked] for field in links))
         if len(links.word):
             counts = links_that_count(example, links)  # [direction, layer, link]
-            marks = [counts[:, :, None] & right for right in judge(example, links)]
+            by_rival, by_heads = (counts[:, :, None] & right for right in judge(example, links))
             rows = rows_of_relations(links)
-            numbers = example.layer_numbers
-            parts.append(count_rows(example.record, number, rows, counts, *marks, numbers))
+            marks = (counts, by_rival, by_heads)
+            parts.append(count_rows(example.record, number, rows, *marks, example.layer_numbers))
     parts.sort(key=lambda part: part["article"][0])
     return join_rows(parts)
 

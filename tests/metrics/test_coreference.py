@@ -130,9 +130,8 @@ def test_rules_and_types_by_hand():
     }  # fmt: skip
 
 
-def test_tables_of_a_head_that_finds_everything():
+def test_tables_of_a_head_that_finds_everything_by_hand():
     table, held_out, _ = tables(documents(finds=lambda record: True))
-    assert tuple(table["type"].unique()) == TYPES
     assert len(table) == (len(RULES) + 2 * 2) * len(TYPES)  # rules, heads, held-out heads
     by_row = table.set_index(["candidates", "system", "type"]).sort_index()
     for candidates in CANDIDATES:
@@ -143,24 +142,19 @@ def test_tables_of_a_head_that_finds_everything():
         assert rows["paper_accuracy"].tolist() == pytest.approx(paper, nan_ok=True)
         on_dev = by_row.loc[candidates, "head of the type (chosen on train, scored on dev)"]
         assert on_dev.loc["all", "n"] == 10 and on_dev["paper_accuracy"].isna().all()
-        rows = held_out[held_out["candidates"] == candidates].set_index(["type", "against"])
-        rule = by_row.loc["earlier mentions"]["accuracy"].xs("all", level="type")
-        for name in RULES:
-            assert rows.loc[("all", name), "margin"] == pytest.approx(100 - rule[name])
-            assert rows.loc[("all", name), "n"] == 10
-        match = rows["margin"].xs("head match", level="against")
-        assert match["nominal minus all"] == pytest.approx(match["nominal"] - match["all"])
-        by_type = match[["pronoun", "proper", "nominal"]]
-        assert match["paper's mix of types"] == pytest.approx(by_type @ [0.48, 0.32, 0.20])
-    assert (held_out["margin_low"] <= held_out["margin"]).all()
+        rows = held_out[held_out["candidates"] == candidates].set_index(["against", "type"])
+        # Head match finds Ann and the second cat, and neither the pronouns nor the dog.
+        margins = rows.loc["head match", "margin"]
+        types = ["all", "pronoun", "proper", "nominal", "nominal minus all", "paper's mix of types"]
+        assert margins[types].tolist() == pytest.approx([60, 100, 0, 50, -10, 48 + 10])
+        assert (rows["margin_low"] <= rows["margin"]).all()
 
 
 def test_the_head_of_train_is_scored_on_dev():
     table, held_out, heads = tables(documents(finds=lambda record: record["split"] == "dev"))
     assert best_head(heads["words"].of_split("dev")) == (1, 2)
-    assert "2-3" not in set(held_out["head"])
-    chosen = table[table["system"].str.contains("chosen on train")].set_index("type")
-    assert "2-3" not in set(chosen["head"])
+    chosen = table[table["system"].str.contains("chosen on train")]
+    assert "2-3" not in {*held_out["head"], *chosen["head"]}
     assert (chosen["accuracy"] < 100).any()
 
 

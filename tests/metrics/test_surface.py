@@ -9,8 +9,8 @@ from references import slow_section_3, sums_of
 
 from helpers.data.records import KEY_TYPES, Visible, roles, visible_mask
 from helpers.metrics import surface
-from helpers.metrics.statistics import bootstrap_intervals
-from helpers.metrics.surface import head_table, section_3, sum_by_article
+from helpers.metrics.statistics import bootstrap_intervals, ratio
+from helpers.metrics.surface import head_table, layer_summary, section_3, sum_by_article
 from helpers.store.store import Example
 
 # [CLS] a [SEP]; one layer, two heads: the second attends evenly.
@@ -59,6 +59,13 @@ def test_measures_are_those_of_one_row_after_the_other(mask):
     impossible = ["next", "cls_to_cls", "entropy_from_cls"]  # a causal mask hides what follows
     assert [np.isnan(values[name]).all() for name in impossible] == [MASKS[mask].causal] * 3
     assert np.isfinite(values["sep_to_sep"]).all()
+
+
+def test_an_article_has_no_mean_of_what_the_mask_of_a_layer_makes_impossible():
+    maps = np.stack([visible_mask(MASKS[mask], 6) for mask in ("full", "causal")])[:, None] / 6
+    made = Example(0, maps, {"tokens": TOKENS * 2}, visible=[MASKS["full"], MASKS["causal"]])
+    by_article = surface.article_table(sums_of([made], BERT))
+    assert by_article["next"].isna().tolist() == [False, True]
 
 
 @pytest.mark.parametrize("mask", MASKS)
@@ -126,14 +133,6 @@ def test_head_table_has_means_over_examples_and_intervals_over_articles():
     assert row[["previous_low", "previous_high"]].tolist() == pytest.approx(bounds, rel=1e-5)
 
 
-def test_every_article_is_a_cluster_of_its_own():
-    titles = [f"Article {number}" for number in range(500)]
-    values = [{"value": np.full((1, 1), float(number))} for number in range(500)]
-    sums, counts = sum_by_article(values, titles).by_article("value")
-    assert sums.ravel().tolist() == [titles.index(title) for title in sorted(titles)]
-    assert (counts == 1).all()
-
-
 # The gradients of section 3.2
 
 
@@ -167,3 +166,91 @@ def test_gradient_table_has_means_and_ratios_with_intervals_over_articles():
             bounds = row[[f"{name}_low", f"{name}_high"]].tolist()
             assert bounds == pytest.approx(bootstrap_intervals(above, below))
     assert row["first_per_score"] == pytest.approx((gradients[:, 1, 4] ** 2).mean())
+
+
+# The summary
+
+
+def test_layer_summary_of_maps_to_the_first_token_has_what_masks_and_tokens_allow():
+    """The first layer sees all, the others have a window, in which [CLS] sees less than others."""
+    visible = [MASKS["full"], MASKS["window"], MASKS["window"]]
+    examples = []
+    for index in range(6):
+        n = 30 + index
+        masks = np.stack([visible_mask(layer, n) for layer in visible])
+        maps = 0.2 * masks / masks.sum(axis=-1, keepdims=True)
+        maps[..., 0] += 0.8
+        record = {"tokens": ["[CLS]", *["a"] * (n - 2), "[SEP]"], "title": f"article {index}"}
+        examples.append(Example(index, maps[:, None], record, offset=0, visible=visible))
+    summaries = {}
+    for name, special_tokens in {"encoder": BERT, "decoder": NO_SPECIAL}.items():
+        summary = layer_summary({"trained": sums_of(examples, special_tokens)})
+        summaries[name] = summary.set_index("quantity")["value"]
+    assert "entropy from [CLS], last layer" in summaries["encoder"]
+    assert "entropy from [CLS] minus that of all tokens, last layer" not in summaries["encoder"]
+    assert not summaries["decoder"].index.str.contains(r"\[CLS\]|\[SEP\]").any()
+    assert summaries["decoder"]["special token, middle layers"] > 0.8
+
+
+def sums_of_values(by_article, first=0):
+    """Make the sums of articles of one example each, ``values[name][article]`` is ``[layer]``."""
+    values = [{name: np.reshape(v, (-1, 1)) for name, v in of.items()} for of in by_article]
+    return sum_by_article(values, [f"article {first + number:02}" for number in range(len(values))])
+
+
+VALUES = {name: [0.0, 0.0, 0.0] for name in surface.SECTION_3} | {
+    "previous": [0.6, 0.2, 0.1], "current": [0.05, 0.3, 0.2], "next": [0.1, 0.1, 0.1],
+    "cls": [0.1, 0.4, 0.3], "sep": [0.4, 0.5, 0.1], "punctuation": [0.0, 0.1, 0.2],
+    "sep_to_sep": [0.7, 0.9, 0.1], "other_to_sep": [0.3, 0.2, 0.1],
+    "uniform_cls": [0.01] * 3, "uniform_sep": [0.02] * 3, "uniform": [np.log(100)] * 3,
+    "entropy": [4.4, 1.0, 3.0], "entropy_from_cls": [4.0, 3.0, 2.0], "largest": [0.06, 0.5, 0.5],
+}  # fmt: skip
+
+
+def test_layer_summary_by_hand():
+    """Three layers of one head: every number can be read off the values."""
+    summary = layer_summary({"trained": sums_of_values([VALUES, VALUES])})
+    expected = {
+        "share of the median head on the current token": 0.2,
+        "largest share of a head on the previous token": 0.6,
+        "largest share of a head on the next token": 0.1,
+        "previous and next token, first third of the layers minus the rest": 0.7 - (0.3 + 0.2) / 2,
+        "special token, middle layers": 0.5,  # layer 2, the only one at 45-85% of the depth
+        "special token, middle layers, as a multiple of uniform": 0.5 / 0.02,
+        "[SEP] minus [CLS], middle layers": 0.5 - 0.4,
+        "[CLS], first third of the layers minus the rest": 0.1 - (0.4 + 0.3) / 2,
+        "punctuation, last third of the layers minus the rest": 0.2 - (0.0 + 0.1) / 2,
+        "special token from itself minus from other tokens, middle layers": 0.9 - 0.2,
+        "special token from itself, middle layers": 0.9,
+        "largest entropy of an early head, as a share of uniform": 4.4 / np.log(100),
+        "broad heads of the first third of the layers minus those of the rest": 1 - 0,
+        "largest weight of the median broad head of the first third of the layers": 0.06,
+        "lowest entropy of an early layer minus the mean of the rest, above uniform": 4.4 - 2.0,
+        "entropy from [CLS], last layer": 2.0,
+        "entropy from [CLS] minus that of all tokens, last layer": 2.0 - 3.0,
+        "entropy from [CLS] and of all tokens, median distance before the last layer": 1.2,
+        "uniform share of two tokens": 2 / 100,
+        "entropy of a broad head, last layer": 0.78 * np.log(100),
+    }
+    assert summary.set_index("quantity")["value"].to_dict() == pytest.approx(expected)
+
+
+def test_layer_summary_pairs_a_control_by_the_names_of_articles():
+    """Articles differ more than the two models do; the control lacks one of them."""
+    rng = np.random.default_rng(0)
+    of_control = rng.normal(0.5, 0.1, 40)
+    of_model = of_control + rng.normal(0.01, 0.005, 40)
+    sums = {
+        "trained": sums_of_values([{**VALUES, "sep": [value] * 3} for value in of_model]),
+        "random": sums_of_values([{**VALUES, "sep": [value] * 3} for value in of_control[1:]], 1),
+    }
+    summary = layer_summary(sums).set_index(["quantity", "model"])
+    rows = summary.loc["special token, middle layers"]
+    expected = ratio(of_model, np.ones(40))
+    bounds = rows.loc["trained", ["value", "value_low", "value_high"]].tolist()
+    assert bounds == pytest.approx([expected.value, expected.low, expected.high])
+    lead = rows.loc["random", ["lead", "lead_low", "lead_high"]].tolist()
+    assert lead[0] == pytest.approx(of_model.mean() - of_control[1:].mean())
+    assert 0 < lead[1] < lead[0] < lead[2]
+    largest = summary.loc[("largest share of a head on the previous token", "trained")]
+    assert largest[["value_low", "value_high"]].tolist() == pytest.approx([0.6, 0.6])
