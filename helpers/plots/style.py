@@ -55,7 +55,7 @@ class Style(NamedTuple):
 
 Styles = Mapping[str, Style]
 
-# Distinguishable with every type of colour blindness, and 3:1 or more against white (tested).
+# Distinguishable with every type of colour blindness, and 3:1 or more against white.
 TOKEN_STYLES = {
     "cls": Style("{cls}", "#0173B2", "o"),
     "sep": Style("{sep}", "#D55E00", "s"),
