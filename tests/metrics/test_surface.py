@@ -107,30 +107,22 @@ def example(index, tokens=("[CLS]", "a", ".", "[SEP]", "b", "[SEP]")):
     return Example(index, maps, {"tokens": list(tokens)})
 
 
-def articles(n):
-    """Segments of articles with one to three each, some given to the previous token."""
-    rng = np.random.default_rng(0)
-    examples = []
-    for article in range(n):
-        share = rng.uniform(0.1, 0.6)
-        for _ in range(rng.integers(1, 4)):
-            maps = np.full((2, 3, 4, 4), (1 - share) / 4) + share * np.eye(4, k=-1)
-            maps[..., 0, 0] += share
-            record = {"tokens": ["[CLS]", "a", "b", "[SEP]"], "title": f"Article {article}"}
-            examples.append(Example(len(examples), maps, record))
-    return examples
-
-
 def test_head_table_has_means_over_examples_and_intervals_over_articles():
-    examples = articles(30)
-    table = head_table(sums_of(examples, BERT), ["previous", "uniform"])
+    examples = [example(number) for number in range(30)]
+    titles = [f"Article {number**2 % 13}" for number in range(30)]  # of one to six examples
+    for segment, title in zip(examples, titles, strict=True):
+        segment.record["title"] = title
+    sums = sums_of(examples, BERT)
+    table = head_table(sums, ["previous", "uniform"])
     assert set(table) == {"layer", "head", "previous", "uniform", "previous_low", "previous_high"}
-    values = [e.attention[1, 2, [1, 2, 3], [0, 1, 2]].sum() / 4 for e in examples]
+    values = [segment.attention[1, 2].diagonal(-1).sum() / 6 for segment in examples]
     row = table.query("layer == 2 and head == 3").iloc[0]
     assert row["previous"] == pytest.approx(np.mean(values), rel=1e-6)
-    by_article = pd.Series(values).groupby([e.record["title"] for e in examples])
+    by_article = pd.Series(values).groupby(titles)
     bounds = bootstrap_intervals(by_article.sum().to_numpy(), by_article.count().to_numpy())
     assert row[["previous_low", "previous_high"]].tolist() == pytest.approx(bounds, rel=1e-5)
+    counts = surface.article_table(sums).query("layer == 1").set_index("article")["examples"]
+    assert counts.to_dict() == by_article.count().to_dict()
 
 
 # The gradients of section 3.2
@@ -147,25 +139,22 @@ def test_gradient_table_has_means_and_ratios_with_intervals_over_articles():
         "losses": np.arange(64), "guesses": np.full(64, 2.5),
     }  # fmt: skip
     table = surface.gradient_table(importance, articles, "masked-lm")
-    expected = ["layer", "sep", "cls", "punctuation", "other", "objective", "loss"]
-    assert list(table)[:7] == expected  # in the order of Figure 3's legend
-    assert table["layer"].tolist() == [1, 2, 3]
+    assert table["layer"].tolist() == [1, 2, 3] and table.filter(like="cls").isna().all(axis=None)
     row = table.iloc[1]
     assert row[["loss", "guess", "articles"]].tolist() == [31.5, 2.5, 3]
-    assert table.filter(like="cls").isna().all(axis=None)
-    for ending, values in (("", gradients), ("_per_value", 1 / gradients)):
-        by_key = dict(zip(KEY_TYPES, values[:, 1].T, strict=True))
-        parts = {
-            f"punctuation{ending}": (by_key["punctuation"], ~np.isnan(by_key["punctuation"])),
-            f"other_over_first{ending}": (by_key["other"], by_key["first"]),
-        }
-        for name, (above, below) in parts.items():
-            pair = pd.DataFrame({"above": above, "below": below}).groupby(articles).sum()
-            above, below = pair.to_numpy(float).T
-            assert row[name] == pytest.approx(above.sum() / below.sum())
-            bounds = row[[f"{name}_low", f"{name}_high"]].tolist()
-            assert bounds == pytest.approx(bootstrap_intervals(above, below))
     assert row["first_per_score"] == pytest.approx((gradients[:, 1, 4] ** 2).mean())
+    for ending, values in (("", gradients[:, 1]), ("_per_value", 1 / gradients[:, 1])):
+        _, _, punctuation, other, first = values.T
+        pairs = {
+            "punctuation": (punctuation, ~np.isnan(punctuation)),
+            "other_over_first": (other, first),
+        }
+        for name, pair in pairs.items():
+            sums = pd.DataFrame(pair).T.astype(float).groupby(articles).sum().to_numpy().T
+            name += ending
+            low, high = bootstrap_intervals(*sums)
+            expected = [sums[0].sum() / sums[1].sum(), low, high]
+            assert row[[name, f"{name}_low", f"{name}_high"]].tolist() == pytest.approx(expected)
 
 
 # The summary
