@@ -67,14 +67,10 @@ def test_select_antecedent_for_the_last_mention():
         ("head match", "The dog saw a dog and Ann hit the old dog",
          [(0, 2), (3, 5), (6, 7), (8, 11)], "a dog"),
         ("head match", "Ann saw a cat then Bob", [(0, 1), (2, 4), (5, 6)], None),
-        ("match, else nearest", "the dog saw a cat and hit the dog",
-         [(0, 2), (3, 5), (7, 9)], "the dog"),
         ("match, else nearest", "Ann saw a cat then Bob", [(0, 1), (2, 4), (5, 6)], "a cat"),
         # Same words before a nearer match of the head, before a mention that agrees.
         ("rule-based", "The dog bit the old dog while the dog barked",
          [(0, 2), (3, 6), (7, 9)], "the dog"),
-        ("rule-based", "the old dog bit a cat while the dog barked",
-         [(0, 3), (4, 6), (7, 9)], "the old dog"),
         # Gender, number and person before nearer mentions.
         ("rule-based", "Ann told Bob about a box that she liked",
          [(0, 1), (2, 3), (4, 6), (7, 8)], "ann"),

@@ -8,7 +8,7 @@ import pytest
 from store_tools import extract_small
 
 from helpers.errors import InputError
-from helpers.metrics import clustering, dependency_heads, heads, panels, surface
+from helpers.metrics import clustering, dependency_heads, heads, surface
 from helpers.metrics.head_counts import head_counts
 from helpers.model.sites import attending_layers
 from helpers.store.extract import extract
@@ -56,19 +56,6 @@ def test_heads_of_relations_are_named_by_the_number_of_their_layer(
         assert heads.head_label(layer, head) == plain
         assert heads.head_label(layer, head, NUMBERS) == label
     assert not tables[0]["head"].equals(tables[1]["head"])
-
-
-def test_panels_find_heads_by_the_numbers_of_their_layers(numbered, sentences, own_cache):
-    store = extract(numbered, sentences, level="word", max_tokens=60)
-    counts = head_counts(store)
-    table = dependency_heads.dependency_heads(counts, minimum=1)
-    relations = {name: name for name in table["relation"]}
-    labels = set(table["head"])
-    for panel in panels.relation_panels(store, table, relations):
-        label = panel.title.removeprefix("Head ").partition(":")[0]
-        layer, head = heads.parse_head(label, NUMBERS)
-        assert label in labels
-        assert (panel.location.layer, panel.location.head) == (NUMBERS[layer], head + 1)
 
 
 def test_attending_layers_leave_out_what_a_configuration_calls_other(encoder, monkeypatch):

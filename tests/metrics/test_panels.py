@@ -1,6 +1,5 @@
 """The panels of Figures 1 and 5 have the sentences and pairs that the tables name."""
 
-
 import numpy as np
 import pandas as pd
 import pytest

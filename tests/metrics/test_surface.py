@@ -61,13 +61,6 @@ def test_measures_are_those_of_one_row_after_the_other(mask):
     assert np.isfinite(values["sep_to_sep"]).all()
 
 
-def test_an_article_has_no_mean_of_what_the_mask_of_a_layer_makes_impossible():
-    maps = np.stack([visible_mask(MASKS[mask], 6) for mask in ("full", "causal")])[:, None] / 6
-    made = Example(0, maps, {"tokens": TOKENS * 2}, visible=[MASKS["full"], MASKS["causal"]])
-    by_article = surface.article_table(sums_of([made], BERT))
-    assert by_article["next"].isna().tolist() == [False, True]
-
-
 @pytest.mark.parametrize("mask", MASKS)
 def test_uniform_attention_is_at_every_baseline(mask):
     visible = visible_mask(MASKS[mask], len(LONGER))[None]
@@ -158,27 +151,6 @@ def test_gradient_table_has_means_and_ratios_with_intervals_over_articles():
 
 
 # The summary
-
-
-def test_layer_summary_of_maps_to_the_first_token_has_what_masks_and_tokens_allow():
-    """The first layer sees all, the others have a window, in which [CLS] sees less than others."""
-    visible = [MASKS["full"], MASKS["window"], MASKS["window"]]
-    examples = []
-    for index in range(6):
-        n = 30 + index
-        masks = np.stack([visible_mask(layer, n) for layer in visible])
-        maps = 0.2 * masks / masks.sum(axis=-1, keepdims=True)
-        maps[..., 0] += 0.8
-        record = {"tokens": ["[CLS]", *["a"] * (n - 2), "[SEP]"], "title": f"article {index}"}
-        examples.append(Example(index, maps[:, None], record, offset=0, visible=visible))
-    summaries = {}
-    for name, special_tokens in {"encoder": BERT, "decoder": NO_SPECIAL}.items():
-        summary = layer_summary({"trained": sums_of(examples, special_tokens)})
-        summaries[name] = summary.set_index("quantity")["value"]
-    assert "entropy from [CLS], last layer" in summaries["encoder"]
-    assert "entropy from [CLS] minus that of all tokens, last layer" not in summaries["encoder"]
-    assert not summaries["decoder"].index.str.contains(r"\[CLS\]|\[SEP\]").any()
-    assert summaries["decoder"]["special token, middle layers"] > 0.8
 
 
 def sums_of_values(by_article, first=0):
