@@ -185,21 +185,20 @@ def section_3(
     """
     n_visible = visible.sum(axis=-1)  # [layer, query]
     uniform = (visible / n_visible[..., None])[:, None]  # [layer, 1, query, key]
-    values = token_types(attention, roles)
-    uniform_shares = token_types(uniform, roles)
-    if not cross:
-        values |= relative_position(attention, visible)
-        uniform_shares |= relative_position(uniform, visible)
-        for name, mask in special_masks(roles).items():
-            sees_others = np.any(visible[:, mask][..., ~mask], axis=(1, 2))[:, None]  # [layer, 1]
-            to_itself = share(attention, mask, mask)
-            values[f"{name}_to_{name}"] = np.where(sees_others, to_itself, np.nan)
-            values[f"other_to_{name}"] = share(attention, mask, ~mask)
-            if name == "cls":
-                from_cls = entropy(attention[:, :, mask], visible[:, mask])
-                values["entropy_from_cls"] = np.where(sees_others, from_cls, np.nan)
-    for name, value in uniform_shares.items():
-        values[f"uniform_{name}"] = value
+    values = {}
+    for prefix, maps in (("", attention), ("uniform_", uniform)):
+        shares = token_types(maps, roles)
+        if not cross:
+            shares |= relative_position(maps, visible)
+        values |= {prefix + name: value for name, value in shares.items()}
+    for name, mask in {} if cross else special_masks(roles).items():
+        sees_others = np.any(visible[:, mask][..., ~mask], axis=(1, 2))[:, None]  # [layer, 1]
+        to_itself = share(attention, mask, mask)
+        values[f"{name}_to_{name}"] = np.where(sees_others, to_itself, np.nan)
+        values[f"other_to_{name}"] = share(attention, mask, ~mask)
+        if name == "cls":
+            from_cls = entropy(attention[:, :, mask], visible[:, mask])
+            values["entropy_from_cls"] = np.where(sees_others, from_cls, np.nan)
     values["entropy"] = entropy(attention, visible)
     values["uniform"] = np.log(n_visible).mean(axis=-1, keepdims=True)  # [layer, 1]
     values["largest"] = attention.max(axis=-1).mean(axis=-1)
@@ -240,8 +239,8 @@ def example_values(
     for stored, visible in zip(example.stored_attention, example.visible_keys, strict=True):
         attention = stored[None].astype(np.float32)
         values = section_3(attention, token_roles, visible[None], cross=example.is_cross)
-        by_layer.append(values)
-    return {name: np.concatenate([values[name] for values in by_layer]) for name in SECTION_3}
+        by_layer.append(list(values.values()))
+    return dict(zip(SECTION_3, np.concatenate(by_layer, axis=1), strict=True))
 
 
 @dataclass(frozen=True)
@@ -452,11 +451,12 @@ def gradient_table(
         ratios = {key: (values, ~np.isnan(values)) for key, values in by_key.items()}
         for key in ("sep", "cls", "first"):
             ratios[f"other_over_{key}"] = (by_key["other"], by_key[key])
-        for name, values in ratios.items():  # each [example, layer]
-            totals, counts = (cluster_sums(np.nan_to_num(v), owners, clusters) for v in values)
+        for ratio, pair in ratios.items():  # each [example, layer]
+            name = ratio + ending
+            totals, counts = (cluster_sums(np.nan_to_num(v), owners, clusters) for v in pair)
             low, high = bootstrap_intervals(totals, counts)
-            columns[f"{name}{ending}"] = divide(totals.sum(axis=0), counts.sum(axis=0))
-            columns |= {f"{name}{ending}_low": low, f"{name}{ending}_high": high}
+            mean = divide(totals.sum(axis=0), counts.sum(axis=0))
+            columns |= {name: mean, f"{name}_low": low, f"{name}_high": high}
     return pd.DataFrame(columns | {"guess": importance["guesses"].mean()})
 
 
@@ -518,30 +518,29 @@ def columns_of_draws(numbers: Numbers, name: str, n_articles: float) -> dict[str
 
 def share_numbers(sums: Sums) -> dict[str, Numbers]:
     """Compute the numbers of sections 3.1 and 3.2."""
-    cls = sums.draws_of_layers("cls")
-    sep = sums.draws_of_layers("sep")
+    by_layer = sums.draws_of_layers
+    by_head = sums.draws_of_heads
+    cls = by_layer("cls")
+    sep = by_layer("sep")
     special = dominant_special_token(pd.DataFrame({"sep": sep[0], "cls": cls[0]}))
-    to_special = mean_of_middle_layers(sums.draws_of_layers(special))
-    to_itself = mean_of_middle_layers(sums.draws_of_layers(f"{special}_to_{special}"))
-    from_others = mean_of_middle_layers(sums.draws_of_layers(f"other_to_{special}"))
-    neighbours = sums.draws_of_layers("previous") + sums.draws_of_layers("next")
-    punctuation = sums.draws_of_layers("punctuation")[::-1]  # from the last layer to the first
+    to_special = mean_of_middle_layers(by_layer(special))
+    to_itself = mean_of_middle_layers(by_layer(f"{special}_to_{special}"))
+    from_others = mean_of_middle_layers(by_layer(f"other_to_{special}"))
+    neighbours = third_minus_rest(by_layer("previous") + by_layer("next"))
+    punctuation = by_layer("punctuation")[::-1]  # from the last layer to the first
+    uniform = by_layer(f"uniform_{special}").mean()
     return {
-        "previous and next token, first third of the layers minus the rest": (
-            third_minus_rest(neighbours)
-        ),
+        "previous and next token, first third of the layers minus the rest": neighbours,
         "special token, middle layers": to_special,
-        "special token, middle layers, as a multiple of uniform": (
-            to_special / sums.draws_of_layers(f"uniform_{special}").mean()
-        ),
+        "special token, middle layers, as a multiple of uniform": to_special / uniform,
         "[SEP] minus [CLS], middle layers": mean_of_middle_layers(sep - cls),
         "[CLS], first third of the layers minus the rest": third_minus_rest(cls),
         "punctuation, last third of the layers minus the rest": third_minus_rest(punctuation),
         "special token from itself minus from other tokens, middle layers": to_itself - from_others,
         "special token from itself, middle layers": to_itself,
-        "share of the median head on the current token": sums.draws_of_heads("current").median(),
-        "largest share of a head on the previous token": sums.draws_of_heads("previous").max(),
-        "largest share of a head on the next token": sums.draws_of_heads("next").max(),
+        "share of the median head on the current token": by_head("current").median(),
+        "largest share of a head on the previous token": by_head("previous").max(),
+        "largest share of a head on the next token": by_head("next").max(),
     }
 
 
@@ -555,35 +554,31 @@ def entropy_numbers(sums: Sums) -> dict[str, Numbers]:
     from_cls = sums.draws_of_layers("entropy_from_cls")
     n_early = first_third(uniform)
     above_uniform = entropy - uniform
+    lowest_of_early = above_uniform.iloc[:n_early].min()
+    relative = sums.draws_of_heads("entropy") / sums.draws_of_heads("uniform")
+    is_broad = relative[0] > BROAD  # by layer, as all numbers of heads
+    n_broad = is_broad.loc[:n_early].mean() - is_broad.loc[n_early + 1 :].mean()
+    largest = sums.draws_of_heads("largest")[is_broad.to_numpy()].loc[:n_early].median()
     numbers = {
         "lowest entropy of an early layer minus the mean of the rest, above uniform": (
-            above_uniform.iloc[:n_early].min() - above_uniform.iloc[n_early:].mean()
+            lowest_of_early - above_uniform.iloc[n_early:].mean()
         ),
         "entropy from [CLS], last layer": from_cls.iloc[-1],
+        "largest entropy of an early head, as a share of uniform": relative.loc[:n_early].max(),
+        "broad heads of the first third of the layers minus those of the rest": float(n_broad),
+        "largest weight of the median broad head of the first third of the layers": largest,
     }
     # The uniform share of [CLS] times the number of tokens that a query sees.  If layers have a
     # window, [CLS] sees less than others do, and they are not compared.
     seen_of_cls = sums.draws_of_layers("uniform_cls")[0] * np.exp(uniform[0])
     if not (seen_of_cls < 0.95).any():  # lengths of texts vary a little around their mean
         minus_all = from_cls - entropy
+        distance = minus_all.iloc[:-1].abs().median()
         numbers |= {
             "entropy from [CLS] minus that of all tokens, last layer": minus_all.iloc[-1],
-            "entropy from [CLS] and of all tokens, median distance before the last layer": (
-                minus_all.iloc[:-1].abs().median()
-            ),
+            "entropy from [CLS] and of all tokens, median distance before the last layer": distance,
         }
-    relative = sums.draws_of_heads("entropy") / sums.draws_of_heads("uniform")
-    is_broad = relative[0] > BROAD  # by layer, as all numbers of heads
-    largest = sums.draws_of_heads("largest")[is_broad.to_numpy()]
-    return numbers | {
-        "largest entropy of an early head, as a share of uniform": relative.loc[:n_early].max(),
-        "broad heads of the first third of the layers minus those of the rest": (
-            float(is_broad.loc[:n_early].mean() - is_broad.loc[n_early + 1 :].mean())
-        ),
-        "largest weight of the median broad head of the first third of the layers": (
-            largest.loc[:n_early].median()
-        ),
-    }
+    return numbers
 
 
 def dominant_special_token(averages: pd.DataFrame) -> Literal["sep", "cls", "first"]:
