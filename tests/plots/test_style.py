@@ -27,15 +27,6 @@ def test_labels_of_lines_are_near_their_ends_and_apart(ends, order):
         assert abs(heights[number] - end / max(ends)) <= 0.2
 
 
-def test_a_long_title_has_more_lines_and_moves_what_is_below():
-    short = style.canvas(2.0, "Figure 2", "model")
-    long = style.canvas(2.0, "Figure 2 " + "words of a title " * 4, "model")
-    title, _ = long.texts
-    assert title.get_text().count("\n") == 1
-    assert long.get_figheight() == pytest.approx(short.get_figheight() + style.TITLE_LINE)
-    assert title.get_window_extent().x1 <= long.bbox.x1
-
-
 def test_titles_of_many_heat_maps_of_many_layers_do_not_cover_each_other():
     maps = {f"compound:prt{n} (234)\n29-8: 89%, d → p": np.zeros((30, 9)) for n in range(7)}
     with style.theme():

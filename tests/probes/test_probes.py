@@ -445,16 +445,3 @@ def test_right_branching_and_its_row_by_hand(hand_made):
     every_word = attachment(hand_made.parses, [parse.heads for parse in hand_made.parses])
     for by_metric in every_word.values():
         assert by_metric.right.tolist() == [by_metric.total.tolist()]
-
-
-def test_attention_contrast_by_hand(hand_made):
-    contrasts = []
-    for index in hand_made.splits["dev"]:
-        maps, _ = maps_of(batch_of(hand_made, index))
-        heads = hand_made.parses[index].heads
-        for j, (head, candidates) in enumerate(zip(heads, maps.numpy(), strict=True)):
-            remaining = [i for i in range(len(heads)) if i not in (j, head - 1)]
-            if head and remaining:
-                contrasts.append(candidates[head - 1] - candidates[remaining].mean(axis=0))
-    expected = np.mean(contrasts, axis=0)
-    np.testing.assert_allclose(table3.attention_contrast(hand_made), expected, atol=1e-6)
