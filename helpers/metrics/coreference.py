@@ -152,13 +152,13 @@ def _judge_rules(
     finds = []
     for index in links.mention.tolist():
         picks = {rule: select_antecedent(rule, mentions, index) for rule in RULES}
-        chains = [pick.chain if pick else None for pick in picks.values()]
-        finds.append([chain == mentions[index].chain for chain in chains])
+        chain = mentions[index].chain
+        finds.append([pick is not None and pick.chain == chain for pick in picks.values()])
         has_match.append(picks["head match"] is not None)
         types.append(mentions[index].type)
-    is_of_type = {name: np.array(types) == name for name in MENTION_TYPES}
-    is_unmatched = is_of_type["nominal"] & ~np.array(has_match, bool)
-    rows = {"all": np.ones(len(types), bool), **is_of_type, UNMATCHED: is_unmatched}
+    rows = {"all": np.ones(len(types), bool)}
+    rows |= {name: np.array(types) == name for name in MENTION_TYPES}
+    rows[UNMATCHED] = rows["nominal"] & ~np.array(has_match, bool)
     return links, rows, np.array(finds, bool).reshape(-1, len(RULES)).T
 
 

@@ -85,20 +85,16 @@ def places(tags: Iterable[str | None]) -> Int[np.ndarray, "word other"]:
         one), and is as far away (1, 2, or 3 words and more).  The diagonal means nothing.
     """
     numbers = tag_numbers(tags)
-    words = np.arange(len(numbers))
     is_same = numbers[:, None] == numbers
     up_to = is_same.cumsum(axis=0)  # [word, other]: words of the other's tag up to the word
     at_other = up_to.diagonal()
-    is_after = words > words[:, None]
-    rank = np.where(is_after, at_other - up_to, up_to - is_same - at_other + 1)
-    distance = np.abs(words - words[:, None])
-    axes = (
-        np.broadcast_to(numbers, is_same.shape),
-        is_after,
-        rank.clip(1, RANKS) - 1,
-        distance.clip(1, DISTANCES) - 1,
-    )
-    return np.ravel_multi_index(axes, PLACE_AXES)
+    words = np.arange(len(numbers))
+    steps = words - words[:, None]
+    rank = np.where(steps > 0, at_other - up_to, up_to - is_same - at_other + 1)
+    rank = rank.clip(1, RANKS) - 1
+    distance = np.abs(steps).clip(1, DISTANCES) - 1
+    tag = np.broadcast_to(numbers, steps.shape)
+    return np.ravel_multi_index((tag, steps > 0, rank, distance), PLACE_AXES)
 
 
 def tag_numbers(tags: Iterable[str | None]) -> Int[np.ndarray, " word"]:
@@ -183,11 +179,10 @@ def additions(store: Store, rules: pd.DataFrame) -> dict[Rival, HeadCounts]:
     """
     rules = rules.set_index("relation")[["nearest_class", "nearest_side"]].dropna()
     inputs = {"store": store.key, "rules": rules.reset_index().to_dict("list")}
-    with_rule = partial(count_with_rule, store, rules)
-    in_class = partial(count_in_class, store, rules)
+    counts = {"rule": count_with_rule, "nearest": count_in_class}
     return {
-        "rule": cached_counts("additions-rule", with_rule, inputs),
-        "nearest": cached_counts("additions-nearest", in_class, inputs),
+        rival: cached_counts(f"additions-{rival}", partial(count, store, rules), inputs)
+        for rival, count in counts.items()
     }
 
 

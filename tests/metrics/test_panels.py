@@ -17,7 +17,8 @@ POSSESSIVE = {
 }
 PATTERNS = dict.fromkeys(("previous", "next", "first", "cls", "sep", "punctuation"), 0.1)
 COREFERENCE_TABLE = pd.DataFrame({
-    "system": ["head", "nearest mention"], "type": "all", "accuracy": [50.0, 20.0],
+    "system": ["nearest mention", "head match", "head"], "type": "all",
+    "accuracy": [20.0, 30.0, 50.0],
 })  # fmt: skip
 
 

@@ -40,7 +40,8 @@ def test_coreference_scores_draw_the_held_out_head_two_rules_and_the_paper():
     table = pd.concat([systems.assign(type=name) for name in types])
     figure = scores.coreference_scores(table, model=LONG_NAME)
     checked(figure)
-    assert len(figure.axes) == 4
+    titles = [axes.get_title("left").partition(",")[0] for axes in figure.axes]
+    assert titles == ["all", "pronoun", "proper", "nominal"]
     for axes in figure.axes:
         assert [bar.get_width() for bar in axes.patches] == [42, 60, 40]
         assert intervals(axes) == [(value + 8, value + 18) for value in (42, 60, 40)]
