@@ -179,10 +179,11 @@ def additions(store: Store, rules: pd.DataFrame) -> dict[Rival, HeadCounts]:
     """
     rules = rules.set_index("relation")[["nearest_class", "nearest_side"]].dropna()
     inputs = {"store": store.key, "rules": rules.reset_index().to_dict("list")}
-    counts = {"rule": count_with_rule, "nearest": count_in_class}
+    with_rule = partial(count_with_rule, store, rules)
+    in_class = partial(count_in_class, store, rules)
     return {
-        rival: cached_counts(f"additions-{rival}", partial(count, store, rules), inputs)
-        for rival, count in counts.items()
+        "rule": cached_counts("additions-rule", with_rule, inputs),
+        "nearest": cached_counts("additions-nearest", in_class, inputs),
     }
 
 
