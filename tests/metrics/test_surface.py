@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from references import slow_section_3, sums_of
+from references import MASKS, sees, sums_of
 
-from helpers.data.records import KEY_TYPES, Visible, roles, visible_mask
+from helpers.data.records import KEY_TYPES, roles
+from helpers.data.visible import visible_mask
 from helpers.metrics import surface
 from helpers.metrics.statistics import bootstrap_intervals, ratio
 from helpers.metrics.surface import head_table, layer_summary, section_3, sum_by_article
@@ -19,19 +20,7 @@ FIRST = [[0.5, 0.2, 0.3], [0.1, 0.3, 0.6], [0.0, 0.1, 0.9]]
 MAPS = np.array([[FIRST, np.full((3, 3), 1 / 3)]])
 BERT = {"cls": "[CLS]", "sep": "[SEP]"}
 NO_SPECIAL = {"cls": None, "sep": None}
-MASKS = {
-    "full": Visible(causal=False, window=None),
-    "causal": Visible(causal=True, window=None),
-    "window": Visible(causal=False, window=2),
-    "causal window": Visible(causal=True, window=2),
-}
 LONGER = ["[CLS]", "a", ".", "[SEP]", "b", ",", "a", "[SEP]"]
-
-
-def random_maps(visible, seed=0):
-    """Make maps of one layer and three heads over the visible keys: ``[1, 3, query, key]``."""
-    weights = np.random.default_rng(seed).gamma(0.5, size=(1, 3, *visible.shape)) * visible
-    return weights / weights.sum(axis=-1, keepdims=True)
 
 
 def test_measures_of_a_map_by_hand():
@@ -45,20 +34,10 @@ def test_measures_of_a_map_by_hand():
         assert values[name][0, 0] == pytest.approx(value, abs=1e-12), name
         first = name.replace("cls", "first")  # [CLS] is the first token
         assert values[first][0, 0] == values[name][0, 0]
-    uniform = [values[name][0, 1] for name in ("entropy", "entropy_from_cls", "uniform")]
-    assert uniform == pytest.approx([np.log(3)] * 3)
-
-
-@pytest.mark.parametrize("mask", MASKS)
-def test_measures_are_those_of_one_row_after_the_other(mask):
-    visible = visible_mask(MASKS[mask], len(LONGER))
-    maps = random_maps(visible)
-    values = section_3(maps, roles(LONGER, BERT), visible[None])
-    for name, value in slow_section_3(maps, LONGER, visible).items():
-        np.testing.assert_allclose(values[name], value[None], rtol=1e-12, err_msg=name)
-    impossible = ["next", "cls_to_cls", "entropy_from_cls"]  # a causal mask hides what follows
-    assert [np.isnan(values[name]).all() for name in impossible] == [MASKS[mask].causal] * 3
-    assert np.isfinite(values["sep_to_sep"]).all()
+    smooth = 0.9999 * np.array(FIRST) + 0.0001 / 3
+    by_row = -(smooth * np.log(smooth)).sum(axis=1)
+    assert values["entropy"][0] == pytest.approx([by_row.mean(), np.log(3)])
+    assert values["entropy_from_cls"][0] == pytest.approx([by_row[0], np.log(3)])
 
 
 @pytest.mark.parametrize("mask", MASKS)
@@ -69,6 +48,11 @@ def test_uniform_attention_is_at_every_baseline(mask):
     for name in ("previous", "current", "next", "punctuation", "first", "cls", "sep"):
         np.testing.assert_allclose(values[name], values[f"uniform_{name}"])
     np.testing.assert_allclose(values["entropy"], values["uniform"])
+    n_seen = [sum(sees(MASKS[mask], i, j) for j in range(8)) for i in range(8)]
+    assert values["uniform"][0, 0] == pytest.approx(np.log(n_seen).mean())
+    impossible = ["next", "cls_to_cls", "entropy_from_cls"]  # a causal mask hides what follows
+    assert [np.isnan(values[name]).all() for name in impossible] == [MASKS[mask].causal] * 3
+    assert np.isfinite(values["sep_to_sep"]).all()
 
 
 def test_a_token_that_the_model_or_the_example_lacks_has_no_measures():
