@@ -86,8 +86,10 @@ def coreference_scores(run):
     table = tables_of(run)["coreference"]
     is_head = (table["system"] == HELD_OUT) & (table["candidates"] == "mentions")
     rows = table[is_head | table["system"].isin(["nearest mention", "rule-based"])]
-    rows = rows[rows["type"].isin(["all", "pronoun", "proper", "nominal"])]
+    types = ["all", "pronoun", "proper", "nominal"]
+    rows = rows[rows["type"].isin(types)]
     figure = scores.coreference_scores(table, model=LONG_NAME)
+    assert [axes.get_title("left").partition(",")[0] for axes in figure.axes] == types
     bars = [bar.get_width() for axes in figure.axes for bar in axes.patches]
     assert sorted(bars) == sorted(rows["accuracy"])
     assert figure.axes[0].texts[0].get_text().split()[1] == rows["head"].iloc[-4]

@@ -90,23 +90,6 @@ def corpus(count=60, *, planted=None):
     return prepare(ListedStore(examples(count, planted=planted)), vectors)
 
 
-@pytest.fixture
-def hand_made():
-    """One train and two dev sentences with known parses and random maps."""
-    rng = np.random.default_rng(0)
-    trees = [
-        ([2, 0], ["dep", "root"]),
-        ([2, 0, 2, 2], ["nsubj", "root", "obj", "punct"]),
-        ([2, 3, 0], ["det", "nn", "root"]),
-    ]
-    sentences = []
-    for index, (heads, relations) in enumerate(trees):
-        split = "dev" if index else "train"
-        made = example(index, len(heads), rng, split=split, heads=heads, relations=relations)
-        sentences.append(made)
-    return prepare(ListedStore(sentences))
-
-
 def batch_of(data, *sentences):
     """Return the batch of some sentences of one length."""
     (batch,) = data.batches(sentences)
@@ -428,7 +411,13 @@ def test_difference_table_is_paired_over_articles():
     assert table.loc[(STRUCTURAL, ATTN_GLOVE), "difference"] == pytest.approx(uuas - 100)
 
 
-def test_right_branching_and_its_row_by_hand(hand_made):
+def test_right_branching_and_its_row_by_hand():
+    rng = np.random.default_rng(0)
+    train_sentence = example(0, 2, rng, heads=[2, 0])
+    options = {"split": "dev", "relations": ["nsubj", "root", "obj", "punct"]}
+    first = example(1, 4, rng, heads=[2, 0, 2, 2], **options)
+    second = example(2, 3, rng, heads=[2, 3, 0], split="dev")
+    hand_made = prepare(ListedStore([train_sentence, first, second]))
     counts = table3.right_branching(hand_made)
     # next word: 2 3 4 ROOT against 2 0 2 2 (one right); 2 3 ROOT against 2 3 0 (three)
     assert counts[UAS].right.tolist() == [[1, 3]]
