@@ -126,8 +126,8 @@ class ParentRule:
             links = read_links(example.record)
             numbers = places(tags_of(example))
             for relation, word, gold in zip(links.relation, links.word, links.gold, strict=True):
-                others = np.delete(numbers[word], word)
-                cases[relation] += np.bincount(others, minlength=PLACES)
+                other_words = np.delete(numbers[word], word)
+                cases[relation] += np.bincount(other_words, minlength=PLACES)
                 parents[relation] += np.bincount(numbers[word, gold], minlength=PLACES)
         self.log_p = defaultdict(lambda: np.full(PLACES, np.log(UNSEEN)))
         for relation, count in cases.items():
@@ -242,9 +242,9 @@ def _count(examples: Iterable[Example], rules: pd.DataFrame, judge: Judge) -> He
         links = Links(*(field[is_asked] for field in links))
         if len(links.word):
             counts = links_that_count(example, links)  # [direction, layer, link]
-            by_rival, by_heads = (counts[:, :, None] & right for right in judge(example, links))
+            by_rival, by_heads = judge(example, links)
             rows = rows_of_relations(links)
-            marks = (counts, by_rival, by_heads)
+            marks = (counts, counts[:, :, None] & by_rival, counts[:, :, None] & by_heads)
             parts.append(count_rows(example.record, number, rows, *marks, example.layer_numbers))
     parts.sort(key=lambda part: part["article"][0])
     return join_rows(parts)
@@ -333,8 +333,8 @@ def class_heads(answers: Mapping[Rival, HeadCounts]) -> pd.DataFrame:
     rows = head_rows(*counts.right.shape[2:], numbers=counts.layer_numbers)
     best = []
     for layer, head in np.ndindex(counts.right.shape[2:]) if frequent else ():
-        of_head = np.array(lows)[:, :, layer, head]
-        relation, direction = np.unravel_index(of_head.argmax(), of_head.shape)
+        bounds = np.array(lows)[:, :, layer, head]  # [relation, direction]
+        relation, direction = np.unravel_index(bounds.argmax(), bounds.shape)
         _, dev, _ = frequent[names[relation]]
         chosen = dev[:, direction, layer, head]  # [article, 3]
         among, nearest = 100 * divide(chosen[:, :2].sum(axis=0), chosen[:, 2:].sum(axis=0))

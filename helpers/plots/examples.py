@@ -89,7 +89,9 @@ def fig5_heads(panels: Sequence[Panel], *, model: str, lens: str) -> Figure:
         heads.setdefault(panel.title, []).append(panel)
     if not panels:
         return canvas(0.1, "Figure 5 · No relation is frequent enough to be drawn", model)
-    n_words = [max(len(panel.words) for panel in pair) for pair in heads.values()]
+    n_words = []
+    for pair in heads.values():
+        n_words.append(max(len(panel.words) for panel in pair))
     heights = [WORD_HEIGHT * (count + 2) + 0.75 for count in n_words]
     figure = canvas(
         sum(heights) + 0.15,

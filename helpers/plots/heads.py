@@ -75,8 +75,8 @@ def fig2_token_types(
             f"other_to_{role}": style.TOKEN_STYLES["other"],
         }
     weights = style.WEIGHT_NAMES[lens]
-    most = f"{means[top].max():.0%} of a layer's {weights}"
-    title = f"Figure 2 · {styles[top].label} gets up to {most}"
+    largest = f"{means[top].max():.0%} of a layer's {weights}"
+    title = f"Figure 2 · {styles[top].label} gets up to {largest}"
     if f"uniform_{top}" in table:
         title += f"; from uniform attention it would get {table[f'uniform_{top}'].mean():.1%}"
     note = "dashed: uniform attention" if any(table.filter(like="uniform")) else ""
@@ -252,9 +252,9 @@ def heads_and_means(
             draw_curve(axes, means, "layer", column, styles[column])
             if column == largest:
                 row = table[column].idxmax()
-                place = {"xytext": (3, 0), "textcoords": "offset points", "va": "center"}
+                to_the_right = {"xytext": (3, 0), "textcoords": "offset points", "va": "center"}
                 point = (x[row], table[column][row])
-                axes.annotate(labels[row], point, path_effects=HALO, **place)
+                axes.annotate(labels[row], point, path_effects=HALO, **to_the_right)
         axes.set(title=panel_title, ylabel=ylabel, xlim=(0.4, layers + 0.6))
     axes_of_panels[-1].set(xlabel="Layer", xticks=style.counting_ticks(layers))
     return figure

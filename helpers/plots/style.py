@@ -209,10 +209,10 @@ def label_ends(axes: Axes, *, gap: float) -> None:
     order = np.argsort(ends)
     steps = gap * np.arange(len(lines))
     heights = isotonic_regression(np.take(ends, order) - steps).x + steps
-    place = {"transform": axes.transAxes, "va": "center"}
+    options = {"transform": axes.transAxes, "va": "center"}
     for number, height in zip(order, heights, strict=True):
         line = lines[number]
-        axes.text(1.02, height, line.get_label(), color=line.get_color(), **place)
+        axes.text(1.02, height, line.get_label(), color=line.get_color(), **options)
 
 
 def label_points(

@@ -161,17 +161,17 @@ def test_distances_are_means_over_the_first_segments(tiny_encoder, tmp_path, mon
     with cache_at(tmp_path):
         segments = many_segments(11)
         store = extract(tiny_encoder("bert"), segments, max_tokens=MAX_TOKENS, stream=stream)
-        of_all, of_words = distances(store)
+        means, word_means = distances(store)
         examples = [store[index] for index in range(10)]
     expected = np.mean([head_distances(example.attention) for example in examples], axis=0)
-    np.testing.assert_allclose(of_all, expected, rtol=1e-12)
+    np.testing.assert_allclose(means, expected, rtol=1e-12)
     of_examples = []
     for example in (examples[0], examples[8]):
         is_word = example.roles.punctuation | example.roles.other
         words = example.attention[:, :, is_word][..., is_word]
         of_examples.append(head_distances(words / words.sum(axis=-1, keepdims=True)))
-    np.testing.assert_allclose(of_words, np.mean(of_examples, axis=0), rtol=1e-6)
-    assert list(of_all) == list(of_all.index)
+    np.testing.assert_allclose(word_means, np.mean(of_examples, axis=0), rtol=1e-6)
+    assert list(means) == list(means.index)
 
 
 @pytest.mark.parametrize("mask", MASKS)

@@ -116,7 +116,7 @@ def test_counts_equal_a_slow_reference(mask):
 
 
 def test_rules_and_types_by_hand():
-    """Of Ann's document she, it and Ann count; of the doctor's the dog and the second cat."""
+    """In Ann's document she, it and Ann count; in the doctor's the dog and the second cat."""
     rules = count_rules([example.record for example in documents(2)])
     sizes = {name: rules.size(name) for name in TYPES}
     assert list(sizes.values()) == [5, 2, 1, 2, 1]  # the dog has no match

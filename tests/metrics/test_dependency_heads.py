@@ -111,10 +111,10 @@ def test_held_out_heads_are_chosen_on_train_and_scored_on_dev(treebank):
         assert row["p_holm"] > 0.05  # on dev the head is random
     assert (table.loc[["det", "dobj"], "train_accuracy"] == 100).all()
     scores = score_every_head(counts, minimum=5).set_index(["relation", "direction", "layer"])
-    of_head = scores.loc[("det", TO_PARENT, 1)].set_index("head").loc[2]
+    scores_of_head = scores.loc[("det", TO_PARENT, 1)].set_index("head").loc[2]
     best_offset = counts.of_split("train").rival_accuracy("det")[0, 0].max()
-    assert of_head["margin"] == pytest.approx(table.loc["det", "margin"])
-    assert of_head[["train_accuracy", "train_margin"]].tolist() == [100, 100 - best_offset]
+    assert scores_of_head["margin"] == pytest.approx(table.loc["det", "margin"])
+    assert scores_of_head[["train_accuracy", "train_margin"]].tolist() == [100, 100 - best_offset]
 
 
 def test_tables_without_frequent_relations_are_empty(treebank):
@@ -208,18 +208,18 @@ def test_the_largest_margin_has_bounds_that_allow_for_the_choice():
     """Without any difference, the best of many relations is seldom above zero."""
     rng = np.random.default_rng(0)
     words = np.full((40, 12), 10)
-    found = 0
+    n_above = 0
     for _ in range(60):
         leads = rng.normal(0, 100, (40, 12))
         values = leads.sum(axis=0) / words.sum(axis=0)
         largest = largest_of(values, resampled_ratios(leads, words, 1000), words)
         assert largest.low < largest.value == values.max() < largest.high
         assert largest.df == effective_clusters(words)[0] - 1
-        found += largest.low > 0
-    assert found <= 5
+        n_above += largest.low > 0
+    assert n_above <= 5
 
 
-def test_special_tokens_change_the_share_of_heads_that_lose_more_than_the_limit():
+def test_special_tokens_change_the_share_scores_of_heads_that_lose_more_than_the_limit():
     """Nothing attends to special tokens, except that all words of head 1-1 prefer [CLS]."""
     sentences = random_treebank("full")
     for sentence in sentences:

@@ -47,20 +47,20 @@ def test_rules_and_leads_equal_a_slow_reference(mask):
     rules = choose_rules(treebank, held_out)
     words = judge_words(treebank, rules)
     for row, head in zip(rules.to_dict("records"), head_indices(rules).T, strict=True):
-        asked = slow_words(treebank, row["relation"], row["direction"], *head[1:])
-        found, leads, far = Counter(), [], []
+        questions = slow_words(treebank, row["relation"], row["direction"], *head[1:])
+        n_right, leads, far = Counter(), [], []
         chosen = (row["nearest_class"], row["nearest_side"])
-        for example, word, query, parents, pick in asked:
+        for example, word, query, parents, pick in questions:
             if example.record["split"] == "train":
                 for rule in itertools.product(("DET", "NOUN", "VERB"), ("left", "right")):
-                    found[rule] += slow_nearest(example.record["tags"], word, rule) in parents
+                    n_right[rule] += slow_nearest(example.record["tags"], word, rule) in parents
                 continue
             nearest = slow_nearest(example.record["tags"], word, chosen)
             leads.append((pick in parents) - (nearest in parents))
             distance = min((abs(parent - word) for parent in parents), default=0)
             if nearest is not None and nearest not in parents and distance > 1:
                 far.append((pick in parents) - (pick == nearest and pick != query))
-        assert found[chosen] == max(found.values())
+        assert n_right[chosen] == max(n_right.values())
         rows = words[words["relation"] == row["relation"]]
         assert 100 * rows["head"].mean() == pytest.approx(row["dev_accuracy"])
         assert rows["head_lead"].tolist() == leads
@@ -110,7 +110,8 @@ def test_tables_without_tags_have_heads_and_offsets():
     without = [replace(tree, record={**tree.record, "tags": None}) for tree in trees]
     held_out = held_out_heads(count_heads(trees), minimum=5)
     with_tags, words = (
-        judge_words(given, choose_rules(given, held_out)) for given in (trees, without)
+        judge_words(trees_read, choose_rules(trees_read, held_out))
+        for trees_read in (trees, without)
     )
     columns = ["relation", "distance", "count", "head", "offset"]
     table = accuracy_by_distance(words)

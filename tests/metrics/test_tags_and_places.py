@@ -1,4 +1,4 @@
-"""What a head adds to tags and places: by hand, a slow reference, and planted heads."""
+"""The gain of a head over tags and places: by hand, a slow reference, and planted heads."""
 
 from collections import Counter
 
@@ -77,16 +77,16 @@ def slow_log_p(treebank, relation):
 def slow_answers(tags, weights, seen, word, rule, log_p):
     """Answer one word in every way; ``weights`` and ``seen`` are those of the word that is read."""
     near = sorted(range(len(tags)), key=lambda j: (abs(j - word), j))
-    others = [j for j in near if j != word and seen[j]]
-    of_class = [j for j in others if tags[j] == rule[0]]
+    other_words = [j for j in near if j != word and seen[j]]
+    class_words = [j for j in other_words if tags[j] == rule[0]]
     on_side = [j for j in near if j < word] if rule[1] == "left" else [j for j in near if j > word]
-    by_rule = {j: log_p(tags, word, j) for j in others}
-    by_both = {j: by_rule[j] + np.log(weights[j] + 1e-5) for j in others}
+    by_rule = {j: log_p(tags, word, j) for j in other_words}
+    by_both = {j: by_rule[j] + np.log(weights[j] + 1e-5) for j in other_words}
     return {
-        "rule": max(others, key=by_rule.get, default=None),
-        "with_head": max(others, key=by_both.get, default=None),
+        "rule": max(other_words, key=by_rule.get, default=None),
+        "with_head": max(other_words, key=by_both.get, default=None),
         "nearest": next((j for j in on_side if tags[j] == rule[0]), None),
-        "among": max(of_class, key=weights.__getitem__, default=None),
+        "among": max(class_words, key=weights.__getitem__, default=None),
     }
 
 
@@ -102,15 +102,15 @@ def test_counts_with_a_rule_and_in_a_class_equal_a_slow_reference(mask):
         log_p = slow_log_p(everything_seen, relation)
         for number, layer, head in np.ndindex(2, LAYERS, HEADS):
             n_right = Counter()
-            asked = slow_words(treebank, relation, DIRECTIONS[number], layer, head)
-            for example, word, query, parents, _ in asked:
+            questions = slow_words(treebank, relation, DIRECTIONS[number], layer, head)
+            for example, word, query, parents, _ in questions:
                 maps = example.attention[layer, head], example.record["seen"]
                 weights, seen = (part.T if number else part for part in maps)
                 row = (weights[query + 1, 1:-1], seen[query + 1, 1:-1])
                 answers = slow_answers(example.record["tags"], *row, word, tuple(rule), log_p)
                 n_right.update(name for name, answer in answers.items() if answer in parents)
             for (by_head, by_rival), counts in all_counts.items():
-                assert counts.visible_size(relation)[number, layer] == len(asked) > 5
+                assert counts.visible_size(relation)[number, layer] == len(questions) > 5
                 right = counts.by_article(counts.right, relation).sum(axis=0)
                 assert right[number, layer, head] == n_right[by_head]
                 rival_right = counts.by_article(counts.rival_right, relation).sum(axis=0)
@@ -118,7 +118,7 @@ def test_counts_with_a_rule_and_in_a_class_equal_a_slow_reference(mask):
 
 
 def test_tables_name_a_planted_head_and_no_uniform_one(monkeypatch):
-    """Head 1-2 attends to parents; the others are uniform, and add nothing to the rule."""
+    """Head 1-2 attends to parents; the other_words are uniform, and add nothing to the rule."""
     treebank = random_treebank("full", 60)
     for example in treebank:
         example.stored_attention[:] = 1 / len(example)
