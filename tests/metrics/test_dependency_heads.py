@@ -134,7 +134,7 @@ def no_op_sentence(number, special_share):
     nouns, verbs = rng.permutation(4), 4 + rng.permutation(3)
     objects = {*nouns[:3].tolist(), int(verbs[0])}
     tags = ["NOUN"] * 4 + ["VERB"] * 4
-    maps = np.zeros((1, 1, 9, 9))
+    maps = np.zeros((1, 2, 9, 9))
     for word, tag in enumerate(tags):
         share = special_share(tag, word in objects)
         maps[..., word + 1, word + 1] = 0.9 - share
@@ -158,21 +158,24 @@ def test_no_op_of_a_planted_confounder_and_of_an_effect_by_hand(
 ):
     sentences = [no_op_sentence(number, special_share) for number in range(30)]
     columns = ["relation", "head", "direction", "margin", "p_holm"]
-    rows = [("dobj", "1-1", TO_PARENT, 50.0, 0.01), ("root", "1-1", DIRECTIONS[1], 5.0, 0.01)]
+    rows = [("dobj", "1-1", TO_PARENT, 50.0, 0.01), ("dobj", "1-2", DIRECTIONS[1], 5.0, 0.01)]
     held_out = pd.DataFrame(rows, columns=columns)
-    table = no_op_table(sentences, held_out).set_index("relation")
-    row = table.loc["dobj"]
+    table = no_op_table(sentences, held_out).set_index("head", drop=False)
+    row = table.loc["1-1"]
     expected = [120, share_with, share_without, share_without - share_with]
     assert row[["count", "with", "without", "difference"]].tolist() == pytest.approx(expected)
     # Of nouns and verbs, the first with three times as many objects.
     assert row["within_tag"] == pytest.approx(within_tag)
     assert row["within_tag_low"] - 1e-6 <= row["within_tag"] <= row["within_tag_high"] + 1e-6
-    with_function = table.loc["heads with a function"]  # that of the objects alone
-    numbers = table.columns.drop(["head", "direction"])
+    from_verbs = table.loc["1-2"]  # the last word, which attends to none of its objects
+    verb = special_share("VERB", False)
+    assert from_verbs[["count", "with"]].tolist() == pytest.approx([30, verb])
+    with_function = table.set_index("relation").loc["heads with a function"]  # that of 1-1 alone
+    numbers = table.columns.drop(["relation", "head", "direction"])
     assert with_function[numbers].tolist() == row[numbers].tolist()
-    few = no_op_table(sentences[:1], held_out.assign(p_holm=0.2)).set_index("relation")
-    assert np.isnan(few.loc["dobj", "within_tag"]) and few.loc["dobj", "difference"] > 0
-    assert "heads with a function" not in few.index
+    few = no_op_table(sentences[:1], held_out.assign(p_holm=0.2)).set_index("head")
+    assert np.isnan(few.loc["1-1", "within_tag"]) and few.loc["1-1", "difference"] > 0
+    assert set(few["relation"]) == {"dobj"}
 
 
 def test_relation_summary_of_planted_heads():
