@@ -99,7 +99,7 @@ class AttnWithRule(Attn):
         ``log P`` of ROOT and of every word as the parent of each word, for each sentence.
     """
 
-    def __init__(self, data: ProbeData, log_p: list[Float[Tensor, "word candidate"]]) -> None:
+    def __init__(self, data: ProbeData, log_p: list[Float[Tensor, "_word _candidate"]]) -> None:
         super().__init__(data)
         self.log_p = log_p
         self.rule = nn.Parameter(torch.ones(()))

@@ -43,7 +43,6 @@ from helpers.probes.training import (
     train,
     with_selectivity,
 )
-from helpers.store.store import Store
 
 RIGHT_BRANCHING = "Right-branching"
 DISTANCES_GLOVE = "Distances + GloVe"
@@ -359,7 +358,7 @@ def attention_contrast(data: ProbeData) -> Float[np.ndarray, " feature"]:
     return np.concatenate(contrasts).mean(0, dtype=np.float64)
 
 
-def all_heads_add(store: Store, relations: list[str]) -> pd.DataFrame:
+def all_heads_add(store: Any, relations: list[str]) -> pd.DataFrame:
     """Compute what all heads together add to the rule, as a mean over relations, once.
 
     Parameters
@@ -400,7 +399,7 @@ def all_heads_add(store: Store, relations: list[str]) -> pd.DataFrame:
     return cached("all-heads-add", compute, inputs=inputs, code=CODE)
 
 
-def log_p_with_root(store: Store) -> list[Float[Tensor, "word candidate"]]:
+def log_p_with_root(store: Any) -> list[Float[Tensor, "_word _candidate"]]:
     """Compute ``log P`` of the rule for ROOT and all words; a root's is known from its relation."""
     rule = ParentRule(store)
     tables = []

@@ -434,3 +434,19 @@ def test_right_branching_and_its_row_by_hand():
     every_word = attachment(hand_made.parses, [parse.heads for parse in hand_made.parses])
     for by_metric in every_word.values():
         assert by_metric.right.tolist() == [by_metric.total.tolist()]
+
+
+def test_all_heads_add_what_a_planted_head_knows_to_the_rule(own_cache):
+    class Treebank(ListedStore):
+        def record(self, index):
+            return self[index].record
+
+    sentences = Treebank(examples(60, planted=(1, 2)))
+    for record in sentences.records():
+        record["tags"] = ["NOUN"] * len(record["words"])
+        record["relations"] = ["dep" if head else "root" for head in record["heads"]]
+    (row,) = table3.all_heads_add(sentences, ["dep"]).to_dict("records")
+    dev = [record for record in sentences.records() if record["split"] == "dev"]
+    assert row["count"] == sum(record["relations"].count("dep") for record in dev)
+    assert row["with_head"] > 95 > 60 > row["rule"]
+    assert row["added"] == pytest.approx(row["with_head"] - row["rule"])
