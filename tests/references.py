@@ -4,8 +4,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from helpers.data.records import cluster_of
-from helpers.data.visible import Visible
+from helpers.data.records import Visible, cluster_of
 from helpers.metrics.heads import DIRECTIONS
 from helpers.metrics.surface import example_values, sum_by_article
 from helpers.store.store import Example

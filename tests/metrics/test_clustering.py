@@ -8,8 +8,7 @@ from scipy.spatial.distance import jensenshannon
 from store_tools import MAX_TOKENS, cache_at, many_segments
 from tolerances import float32_error
 
-from helpers.data.records import roles
-from helpers.data.visible import visible_mask
+from helpers.data.records import roles, visible_mask
 from helpers.metrics import clustering
 from helpers.metrics.clustering import cohesion_table, distance_table, distances, head_distances
 from helpers.metrics.heads import head_rows

@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 from references import MASKS, sees, sums_of
 
-from helpers.data.records import KEY_TYPES, roles
-from helpers.data.visible import visible_mask
+from helpers.data.records import KEY_TYPES, roles, visible_mask
 from helpers.metrics import surface
 from helpers.metrics.statistics import bootstrap_intervals, ratio
 from helpers.metrics.surface import head_table, layer_summary, section_3, sum_by_article
