@@ -74,9 +74,8 @@ def universal_relations(counts: HeadCounts, *, minimum: int) -> pd.DataFrame:
         the accuracy on dev minus that of the fixed offset that is best on train, in percentage
         points.  At least one relation has to be frequent.
     """
-    parts = [name.partition(":")[0] for name in counts.names]
-    names, indices = np.unique(parts, return_inverse=True)
-    counts = replace(counts, names=tuple(names), relation=indices[counts.relation])
+    universal = [name.partition(":")[0] for name in counts.relation.tolist()]
+    counts = replace(counts, relation=np.array(universal))
     scores = score_every_head(counts, minimum=minimum)
     return scores[["layer", "head", "direction", "relation", "train_accuracy", "margin"]]
 

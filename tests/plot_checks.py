@@ -82,3 +82,15 @@ def checked(figure):
     check_long_name(figure)
     check_figure(figure)
     return figure
+
+
+def drawn_numbers(figure):
+    """Collect the numbers that a figure draws: of images, points, lines and bars."""
+    numbers = []
+    for axes in figure.axes:
+        numbers += [image.get_array() for image in axes.images]
+        numbers += [collection.get_offsets() for collection in axes.collections]
+        for line in axes.lines:
+            numbers += [line.get_xdata(), line.get_ydata()]
+        numbers += [patch.get_width() for patch in axes.patches]
+    return np.concatenate([np.ravel(np.asarray(part, float)) for part in numbers])

@@ -5,7 +5,7 @@ from collections import defaultdict
 import numpy as np
 
 from helpers.data.records import Visible, cluster_of
-from helpers.metrics.heads import DIRECTIONS, parse_head
+from helpers.metrics.heads import DIRECTIONS
 from helpers.metrics.surface import example_values, sum_by_article
 from helpers.store.store import Example
 
@@ -25,34 +25,6 @@ def sums_of(examples, special_tokens):
     examples = list(examples)
     values = [example_values(example, special_tokens) for example in examples]
     return sum_by_article(values, [cluster_of(e.record, e.index) for e in examples])
-
-
-def slow_section_3(maps, tokens, visible):
-    """Compute measures of section 3 of one layer, row by row: arrays ``[head]``."""
-    n = len(tokens)
-    values = {}
-    for name, offset in (("previous", -1), ("current", 0), ("next", 1)):
-        places = [(i, i + offset) for i in range(n) if 0 <= i + offset < n]
-        share = sum(maps[0, :, i, j] for i, j in places) / n
-        values[name] = share if any(visible[i, j] for i, j in places) else share * np.nan
-    types = {"cls": ["[CLS]"], "sep": ["[SEP]"], "punctuation": [".", ","]}
-    keys = {name: [j for j in range(n) if tokens[j] in kinds] for name, kinds in types.items()}
-    for name in types:
-        values[name] = sum(maps[0, :, i, j] for i in range(n) for j in keys[name]) / n
-    others = [i for i in range(n) if i not in keys["sep"]]
-    values["other_to_sep"] = sum(maps[0, :, i, j] for i in others for j in keys["sep"]) / len(
-        others
-    )
-    seen = visible.sum(axis=1)
-    values["uniform"] = np.full(maps.shape[1], np.log(seen).mean())
-    values["largest"] = sum(maps[0, :, i].max(axis=-1) for i in range(n)) / n
-    entropies = np.zeros(maps.shape[1])
-    for head, i in np.ndindex(maps.shape[1], n):
-        for j in np.flatnonzero(visible[i]):
-            weight = 0.9999 * maps[0, head, i, j] + 0.0001 / seen[i]
-            entropies[head] -= weight * np.log(weight) / n
-    values["entropy"] = entropies
-    return values
 
 
 def sees(visible, query, key):
@@ -144,33 +116,3 @@ def slow_words(treebank, relation, direction, layer, head, *, special_tokens=Fal
             pick = None if pick is None else pick - offset
             answers.append((example, word, query, parents, pick))
     return answers
-
-
-def slow_no_op(treebank, held_out, relation):
-    """Compute attention to special tokens with a relation, and with none of its head's relations.
-
-    ``held_out`` is indexed by relation.
-    """
-    label = held_out.loc[relation, "head"]
-    layer, head = parse_head(label)
-    with_relation, rest, without = [], [], []
-    for example in treebank:
-        if example.record["split"] != "dev":
-            continue
-        answers = defaultdict(lambda: defaultdict(set))  # by relation and attending word
-        for name in held_out.index[held_out["head"] == label]:
-            for word, _, parents, _ in slow_questions(example.record, name):
-                for parent in parents:
-                    pair = (word, parent)
-                    if held_out.loc[name, "direction"] != TO_PARENT:
-                        pair = (parent, word)
-                    answers[name][pair[0]].add(pair[1])
-        for word in range(len(example.record["words"])):
-            weights = example.attention[layer, head, word + 1]
-            share = weights[[0, -1]].sum()
-            if word in answers[relation]:
-                with_relation.append(share)
-                rest.append(1 - sum(weights[answer + 1] for answer in answers[relation][word]))
-            elif not any(word in by_word for by_word in answers.values()):
-                without.append(share)
-    return len(with_relation), sum(with_relation) / sum(rest), np.mean(without)

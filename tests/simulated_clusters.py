@@ -2,7 +2,7 @@
 
 import numpy as np
 
-SETS = 2000  # simulated data sets, a column each
+SETS = 1000  # simulated data sets, a column each
 
 
 def clustered(clusters, p, seed):

@@ -10,8 +10,8 @@ import numpy as np
 from beyond.claims.claim import read_claims
 from beyond.claims.estimates import TestedEstimate
 from beyond.claims.tables import MissingCell, Tables, estimate_in, rows_where
-from helpers.metrics.layer_summary import dominant_special_token, mean_of_middle_layers
 from helpers.metrics.reference import paper_numbers
+from helpers.metrics.surface import dominant_special_token, mean_of_middle_layers
 
 
 def gradient_ratio(tables: Tables, *, ending: str = "") -> TestedEstimate:

@@ -90,7 +90,7 @@ def head_atlas(
         if name in tables:
             by_head = rows_of_model(tables[name]).filter([*HEAD, *columns])
             merged = merged.merge(by_head, on=HEAD, how="outer")
-    heads = merged.sort_values(HEAD, ignore_index=True).reindex(columns=COLUMNS)
+    heads = merged.reindex(columns=COLUMNS)  # an outer merge is in the order of the heads
     relations = set(heads["relation"].dropna())
     if "dependency_heads" in tables:  # more names tell more surely which scheme it is
         relations |= set(tables["dependency_heads"]["relation"])

@@ -11,6 +11,7 @@ itself, which takes one logarithm for each pair and each weight.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -138,9 +139,9 @@ def distances(store: Store) -> tuple[pd.DataFrame, pd.DataFrame]:
         shards = map_shards(shard_distances, store, numbers)
         bar = progress(shards, "section 6", unit="shard", total=len(numbers))
         token_sums, word_sums = np.sum(list(bar), axis=0)
-        indices = range(min(SEGMENTS, len(store)))
-        n_with_words = len(indices[::WORD_DISTANCE_STRIDE])
-        return {"all": token_sums / len(indices), "words": word_sums / n_with_words}
+        n_examples = min(SEGMENTS, len(store))
+        n_with_words = math.ceil(n_examples / WORD_DISTANCE_STRIDE)
+        return {"all": token_sums / n_examples, "words": word_sums / n_with_words}
 
     means = cached("section-6", compute, inputs={"store": store.key}, code=CODE)
     labels = (store.layers, store.heads, store.layer_numbers)
@@ -218,18 +219,19 @@ def head_positions(
     """
     from sklearn.manifold import MDS
 
-    positions = behaviours[["layer", "head"]].assign(
-        x=0.0, y=0.0, behaviour=behaviours["behaviour"], stress=0.0
-    )
+    points = np.zeros((len(distances), 2))
+    stress = 0.0
     # Each unordered pair counts once in scikit-learn's raw stress.
     squares = np.square(distances.to_numpy()).sum() / 2
     if squares:  # there are heads that differ
         scaling = MDS(
             metric="precomputed", init="random", n_init=8, max_iter=1000, random_state=seed
         ).fit(distances)
-        positions[["x", "y"]] = scaling.embedding_
-        positions["stress"] = np.sqrt(scaling.stress_ / squares)
-    return positions
+        points = scaling.embedding_
+        stress = np.sqrt(scaling.stress_ / squares)
+    x, y = points.T
+    behaviour = behaviours["behaviour"]
+    return behaviours[["layer", "head"]].assign(x=x, y=y, behaviour=behaviour, stress=stress)
 
 
 def neighbour_counts(distances: pd.DataFrame, positions: pd.DataFrame) -> dict[str, Real]:
@@ -255,11 +257,11 @@ def neighbour_counts(distances: pd.DataFrame, positions: pd.DataFrame) -> dict[s
     nearest = (distances.to_numpy() + to_itself).argmin(axis=1)
     nearest_in_plane = (in_plane + to_itself).argmin(axis=1)
     layers = positions["layer"].to_numpy()
-    n_others = positions.groupby("layer")["layer"].transform("size") - 1
+    n_pairs = (layers[:, None] == layers).sum() - len(layers)  # of heads of one layer
     return {
         "kept": int((nearest == nearest_in_plane).sum()),
         "in_layer": int((layers == layers[nearest_in_plane]).sum()),
-        "by_chance": float(n_others.sum() / max(len(points) - 1, 1)),
+        "by_chance": float(n_pairs / max(len(layers) - 1, 1)),
     }
 
 
@@ -348,8 +350,7 @@ def cohesion_table(
         layers; for "index" in each layer, so that everything heads of a layer have in common is
         kept.  Numbers are NaN where they need two layers, or two heads in a layer.
     """
-    heads = np.array([parse_head(label) for label in distances.index], np.int16)
-    index = heads[:, 1]
+    heads = np.array([parse_head(label) for label in distances.index])
     numbers, layer = np.unique(heads[:, 0] + 1, return_inverse=True)
     layer = layer.astype(np.int16)  # small integers are faster
     are_two = ~np.eye(len(layer), dtype=bool)
@@ -367,6 +368,7 @@ def cohesion_table(
             rows.append((by, number, *means, np.nan))
     values = distances.to_numpy()
     in_two_layers = layer[:, None] != layer
+    index = heads[:, 1].astype(np.int16)
     same_index = _compare(values, index, in_two_layers, seed, blocks=len(numbers))
     rows.append(("index", np.nan, *same_index))
     if behaviours is not None:

@@ -21,8 +21,14 @@ from jaxtyping import Bool
 
 from helpers.data.links import NO_MENTION, Links, ordered_mentions, read_links
 from helpers.data.records import Record
-from helpers.metrics.head_counts import HeadCounts, cached_counts, count_rows, join_rows
-from helpers.metrics.heads import LayerNumbers, head_label, is_right, picked_words
+from helpers.metrics.head_counts import (
+    HeadCounts,
+    between_words,
+    cached_counts,
+    count_rows,
+    join_rows,
+)
+from helpers.metrics.heads import head_label, is_right, picked_words
 from helpers.metrics.reference import HERE, paper_table2
 from helpers.metrics.statistics import Estimate, Real, ratio, weighted_ratios
 from helpers.progress import progress
@@ -99,28 +105,23 @@ def count_antecedents(examples: Iterable[Example], candidates: Candidates) -> He
         If no mention has an antecedent.
     """
     parts = []
-    layer_numbers: LayerNumbers = ()
     for number, example in enumerate(examples):
-        layer_numbers = example.layer_numbers
         links, types, rules = _judge_rules(example.record)
         if not len(links.word):  # the maps of a document without antecedents are not needed
             continue
-        words = example.word_positions
-        maps = example.attention[..., words, words]
-        visible = example.visible_keys[:, words, words]
+        maps, visible = between_words(example)
         allowed = links.candidates
         if candidates == "words":
             allowed = links.query[:, None] != np.arange(links.gold.shape[1])
-        picked = picked_words(maps, links.query, candidates=allowed, visible=visible[:, None])
-        seen = visible[:, links.query]  # [layer, mention, word]
+        picked = picked_words(maps, links.query, candidates=allowed, visible=visible)
+        seen = visible[:, 0, links.query]  # [layer, mention, word]
         n_right = (seen & links.gold).sum(axis=-1)  # [layer, mention]
         counts = n_right > 0
         chance = n_right / np.maximum((seen & allowed).sum(axis=-1), 1)
         rivals = np.concatenate([counts[:, None] & rules, chance[:, None]], axis=1)
-        right = is_right(picked, links)
-        in_one_direction = (counts[None], rivals[None], right[None])
-        parts.append(count_rows(example.record, number, types, *in_one_direction))
-    return join_rows(parts, layer_numbers)
+        marks = (counts[None], rivals[None], is_right(picked, links)[None])  # in one direction
+        parts.append(count_rows(example.record, number, types, *marks, example.layer_numbers))
+    return join_rows(parts)
 
 
 def count_rules(records: Iterable[Record]) -> HeadCounts:
@@ -134,9 +135,8 @@ def count_rules(records: Iterable[Record]) -> HeadCounts:
         _, types, rules = _judge_rules(record)
         right = rules[None, None]  # [direction, layer, rule, mention]
         all_count = np.ones_like(right[:, :, 0])
-        no_rivals = right[:, :, :0]
-        parts.append(count_rows(record, number, types, all_count, no_rivals, right))
-    return join_rows(parts, ())
+        parts.append(count_rows(record, number, types, all_count, right[:, :, :0], right))
+    return join_rows(parts)
 
 
 def _judge_rules(
@@ -152,13 +152,13 @@ def _judge_rules(
     finds = []
     for index in links.mention.tolist():
         picks = {rule: select_antecedent(rule, mentions, index) for rule in RULES}
-        chains = [pick.chain if pick else None for pick in picks.values()]
-        finds.append([chain == mentions[index].chain for chain in chains])
+        chain = mentions[index].chain
+        finds.append([pick is not None and pick.chain == chain for pick in picks.values()])
         has_match.append(picks["head match"] is not None)
         types.append(mentions[index].type)
-    is_of_type = {name: np.array(types) == name for name in MENTION_TYPES}
-    is_unmatched = is_of_type["nominal"] & ~np.array(has_match, bool)
-    rows = {"all": np.ones(len(types), bool), **is_of_type, UNMATCHED: is_unmatched}
+    rows = {"all": np.ones(len(types), bool)}
+    rows |= {name: np.array(types) == name for name in MENTION_TYPES}
+    rows[UNMATCHED] = rows["nominal"] & ~np.array(has_match, bool)
     return links, rows, np.array(finds, bool).reshape(-1, len(RULES)).T
 
 

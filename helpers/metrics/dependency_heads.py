@@ -29,7 +29,6 @@ from helpers.metrics.statistics import (
     Real,
     bootstrap_estimate,
     bootstrap_t_test,
-    divide,
     effective_clusters,
     effective_clusters_of_ratios,
     holm,
@@ -83,9 +82,8 @@ def dependency_heads(counts: HeadCounts, *, minimum: int) -> pd.DataFrame:
           `helpers.metrics.reference.relation_table` gives.  "All" has those of the paper if the
           annotation is trees, in which every word has a question.
     """
-    table = _best_heads(counts, counts, minimum).rename(
-        columns=lambda name: name.removeprefix("dev_")
-    )
+    table = _best_heads(counts, counts, minimum)
+    table.columns = table.columns.str.removeprefix("dev_")
     names = paper_names(counts.names)
     if ROOT not in map(str.lower, counts.names):  # "All" are pairs, and not the words of trees
         names.pop(ALL)
@@ -189,33 +187,33 @@ def relation_summary(counts: HeadCounts, held_out: pd.DataFrame) -> pd.DataFrame
     single = held_out[held_out["relation"] != ALL]
     if single.empty:
         return summary_table({})
-    train = counts.of_split("train")
     dev = counts.of_split("dev")
     offsets = np.searchsorted(OFFSETS, single["baseline_offset"])
     heads = head_indices(single, counts.layer_numbers).T.tolist()
-    chosen = zip(single["relation"], heads, offsets, strict=True)
-    sums = [dev.leads_of_head(*relation_head_offset) for relation_head_offset in chosen]
+    sums = list(map(dev.leads_of_head, single["relation"], heads, offsets))
     leads, words = np.array(sums).transpose(1, 2, 0)  # each [article, relation]
-    margins = divide(leads.sum(axis=0), words.sum(axis=0))
+    margins = single["margin"].to_numpy()
     replicates = resampled_ratios(leads, words, DRAWS)
     n_articles = effective_clusters_of_ratios(words, np.ones(len(margins)))
     is_slight = np.abs(np.vstack([margins, replicates])) <= 5
-    rows = {
-        "mean margin": weighted_ratios(leads, words).columns("value", df=True),
-        "share with a slight margin": _share(is_slight, n_articles, threshold=0.25),
-    }
+    slight, p_slight = _share(is_slight, n_articles, threshold=0.25)
+    rows = {"mean margin": weighted_ratios(leads, words), "share with a slight margin": slight}
+    p_values = {"share with a slight margin": p_slight}
     names = single["relation"].map(paper_names(counts.names))
     in_paper = names.isin(paper_table1().index).to_numpy()
     if in_paper.any():
-        mean = weighted_ratios(leads[:, in_paper], words[:, in_paper])
         largest = largest_of(margins[in_paper], replicates[:, in_paper], words[:, in_paper])
-        rows["mean margin over the paper's relations"] = mean.columns("value", df=True)
-        rows["largest margin of the paper's relations"] = largest.columns("value", df=True)
+        mean = weighted_ratios(leads[:, in_paper], words[:, in_paper])
+        rows["mean margin over the paper's relations"] = mean
+        rows["largest margin of the paper's relations"] = largest
     is_other = in_paper & (names != "pobj").to_numpy()
-    sees_both_ways = np.array_equal(train.visible_total[:, 0], train.visible_total[:, 1])
+    sees_both_ways = np.array_equal(*counts.visible_total.swapaxes(0, 1))
     if is_other.any() and sees_both_ways:
-        rows["share whose dependents attend to heads"] = _dependents_share(train, single[is_other])
-    return pd.DataFrame([{"quantity": quantity, **row} for quantity, row in rows.items()])
+        quantity = "share whose dependents attend to heads"
+        train = counts.of_split("train")
+        rows[quantity], p_values[quantity] = _dependents_share(train, single[is_other])
+    table = summary_table(rows)
+    return table.assign(value_p=table["quantity"].map(p_values))
 
 
 def largest_of(
@@ -233,36 +231,33 @@ def largest_of(
     return Estimate(values.max(), low.max(), high.max(), df=n_articles[values.argmax()] - 1)
 
 
-def _dependents_share(train: HeadCounts, held_out: pd.DataFrame) -> dict[str, Any]:
+def _dependents_share(train: HeadCounts, held_out: pd.DataFrame) -> tuple[Estimate, float]:
     """Estimate the share of relations whose head is read from dependent to parent.
 
     Every resample of the train articles chooses heads again.
     """
-    attends = [held_out["direction"] == DIRECTIONS[0]]
-    by_relation = []
-    for relation in held_out["relation"]:
+    marks = []
+    for relation, direction in zip(held_out["relation"], held_out["direction"], strict=True):
         right = train.by_article(train.right, relation)
         total = train.by_article(train.visible_total, relation)[..., None]
         accuracy = np.nan_to_num(resampled_ratios(right, total, DRAWS))
-        by_relation.append(accuracy.max(axis=(2, 3)).argmax(axis=1) == 0)
+        attends = accuracy.max(axis=(2, 3)).argmax(axis=1) == 0  # in each resample
+        marks.append([direction == DIRECTIONS[0], *attends])
     n_articles = effective_clusters(train.by_article(train.total, ALL))
-    marks = np.vstack([attends, np.column_stack(by_relation)])
-    return _share(marks, n_articles, threshold=2 / 3)
+    return _share(np.transpose(marks), n_articles, threshold=2 / 3)
 
 
 def _share(
     marks: Bool[np.ndarray, "draw relation"], n_articles: Real, *, threshold: float
-) -> dict[str, Any]:
+) -> tuple[Estimate, float]:
     """Estimate the share of relations that are marked, in the data and in resamples of it.
 
     The p-value counts resamples: shares take few values, so that Student's t would not suit.
     """
-    share, *in_resamples = marks.mean(axis=1)
-    shares = np.array(in_resamples)
-    estimate = bootstrap_estimate(share, shares, n_articles)
-    on_fewer_side = min((shares <= threshold).sum(), (shares >= threshold).sum())
-    p_value = min(1.0, 2 * (on_fewer_side + 1) / (len(shares) + 1))
-    return {**estimate.columns("value", df=True), "value_p": p_value}
+    shares = marks.mean(axis=1)
+    estimate = bootstrap_estimate(shares[0], shares[1:], n_articles)
+    on_fewer_side = min((shares[1:] <= threshold).sum(), (shares[1:] >= threshold).sum())
+    return estimate, min(1.0, 2 * (on_fewer_side + 1) / len(shares))
 
 
 def special_token_summary(counts: HeadCounts, with_special: HeadCounts) -> pd.DataFrame:

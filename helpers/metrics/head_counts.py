@@ -40,14 +40,12 @@ class HeadCounts:
 
     Attributes
     ----------
-    names : tuple of str
-        Names of the relations.  The first is that of all questions of a sentence.
     split : array of shape (row,)
         Split of the sentence: "train", "dev" or "".
     article : int array of shape (row,)
         Number of the article that the sentence is from.
-    relation : int array of shape (row,)
-        Index into ``names``.
+    relation : array of shape (row,)
+        Name of the relation.  The first row has that of all questions of a sentence.
     total : int array of shape (row,)
         Number of words.
     visible_total : int array of shape (row, direction, layer)
@@ -61,15 +59,19 @@ class HeadCounts:
         The numbers of the layers that attend, from 1; all if there are none.
     """
 
-    names: tuple[str, ...]
     split: Shaped[np.ndarray, " row"]
     article: Int[np.ndarray, " row"]
-    relation: Int[np.ndarray, " row"]
+    relation: Shaped[np.ndarray, " row"]
     total: UInt16[np.ndarray, " row"]
     visible_total: UInt16[np.ndarray, "row direction layer"]
     rival_right: Num[np.ndarray, "row direction layer rival"]
     right: UInt16[np.ndarray, "row direction layer head"]
     layer_numbers: LayerNumbers = ()
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the relations, in order of appearance."""
+        return list(dict.fromkeys(self.relation.tolist()))
 
     def of_split(self, split: str) -> HeadCounts:
         """Select the rows of a split, "train" or "dev".
@@ -86,10 +88,8 @@ class HeadCounts:
                 "on dev; give a treebank with both (TRAIN,DEV), more sentences (--sentences), or "
                 "more tokens for long ones (--max-tokens)"
             )
-        kept_fields = ("names", "layer_numbers")
-        by_row = {
-            name: values[rows] for name, values in vars(self).items() if name not in kept_fields
-        }
+        fields = vars(self).items()
+        by_row = {name: values[rows] for name, values in fields if name != "layer_numbers"}
         return replace(self, **by_row)
 
     def by_article(
@@ -102,7 +102,7 @@ class HeadCounts:
         values : array of shape (row, ...)
             A value for each row of the counts.
         relation : str
-            One of ``names``.
+            The relation.
         split : str
             The split that counts; by default all do.
 
@@ -111,7 +111,7 @@ class HeadCounts:
         array of shape (article, ...)
             Articles without a word of the relation have zeros.
         """
-        rows = self.relation == self.names.index(relation)
+        rows = self.relation == relation
         if split:
             rows &= self.split == split
         return cluster_sums(values[rows], self.article[rows], np.unique(self.article))
@@ -132,12 +132,11 @@ class HeadCounts:
         list of str
             `ALL` first, then by number of words.
         """
-        sizes = {name: self.visible_size(name).max() for name in self.names}
-        frequent = [name for name in sizes if sizes[name] >= max(minimum, 1)]
+        names = [name for name in self.names if self.visible_size(name).max() >= max(minimum, 1)]
         # In a corpus with a single relation, it ties with "All".  The sort is stable, so "All"
         # stays first.
-        frequent.sort(key=self.size, reverse=True)
-        return [name for name in frequent if name.lower() != ROOT]
+        names.sort(key=self.size, reverse=True)
+        return [name for name in names if name.lower() != ROOT]
 
     def accuracy(
         self, relation: str, *, minimum: int = 1
@@ -147,7 +146,7 @@ class HeadCounts:
         Parameters
         ----------
         relation : str
-            One of ``names``.
+            The relation.
         minimum : int
             Number of words that must count in a layer and direction.
 
@@ -176,7 +175,7 @@ class HeadCounts:
         Parameters
         ----------
         relation : str
-            One of ``names``.
+            The relation.
         head : sequence of int
             Index into `DIRECTIONS`, layer and head, all from 0.
 
@@ -225,8 +224,7 @@ def cached_counts(
     name: str, compute: Callable[[], HeadCounts], inputs: Mapping[str, Any]
 ) -> HeadCounts:
     """Count with `helpers.cache.cached`."""
-    arrays = cached(name, lambda: vars(compute()), inputs=inputs, code=CODE)
-    return HeadCounts(**{**arrays, "names": tuple(arrays["names"].tolist())})
+    return HeadCounts(**cached(name, lambda: vars(compute()), inputs=inputs, code=CODE))
 
 
 def count_heads(examples: Iterable[Example], *, special_tokens: bool = False) -> HeadCounts:
@@ -252,9 +250,7 @@ def count_heads(examples: Iterable[Example], *, special_tokens: bool = False) ->
         If no text has syntactic heads or pairs.
     """
     parts = []
-    layer_numbers: LayerNumbers = ()
     for number, example in enumerate(examples):
-        layer_numbers = example.layer_numbers
         if "words" not in example.record:  # a text of tokens has no annotation
             continue
         links = read_links(example.record)
@@ -270,8 +266,9 @@ def count_heads(examples: Iterable[Example], *, special_tokens: bool = False) ->
         counts = links_that_count(example, links)  # [direction, layer, link]
         at_offset = counts[:, :, None] & is_right(links.query + OFFSETS[:, None], links)
         rows = {ALL: np.ones(len(links.relation), bool)} | rows_of_relations(links)
-        parts.append(count_rows(example.record, number, rows, counts, at_offset, np.array(right)))
-    return join_rows(parts, layer_numbers)
+        marks = (counts, at_offset, np.array(right))
+        parts.append(count_rows(example.record, number, rows, *marks, example.layer_numbers))
+    return join_rows(parts)
 
 
 def rows_of_relations(links: Links) -> dict[str, Bool[np.ndarray, " link"]]:
@@ -286,6 +283,7 @@ def count_rows(
     counts: Bool[np.ndarray, "direction layer link"],
     rival_right: Shaped[np.ndarray, "direction layer rival link"],
     right: Bool[np.ndarray, "direction layer head link"],
+    layer_numbers: LayerNumbers = (),
 ) -> dict[str, Any]:
     """Count for a text, which is the ``number``-th, what `HeadCounts` has.
 
@@ -297,6 +295,7 @@ def count_rows(
         "article": np.full(len(rows), cluster_of(record, number)),
         "split": np.full(len(rows), record.get("split", "")),
         "total": is_of_row.sum(axis=0).astype(np.uint16),
+        "layer_numbers": np.array(layer_numbers, dtype=int),
     }
     marks = {"visible_total": counts, "rival_right": rival_right, "right": right}
     for name, values in marks.items():
@@ -305,7 +304,7 @@ def count_rows(
     return columns
 
 
-def join_rows(parts: Sequence[Mapping[str, Any]], layer_numbers: LayerNumbers) -> HeadCounts:
+def join_rows(parts: Sequence[Mapping[str, Any]]) -> HeadCounts:
     """Join the labelled rows of all texts.
 
     Raises
@@ -321,9 +320,16 @@ def join_rows(parts: Sequence[Mapping[str, Any]], layer_numbers: LayerNumbers) -
         )
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     columns["article"], _ = pd.factorize(columns["article"])
-    columns["relation"], names = pd.factorize(columns["relation"])
-    numbers = np.array(layer_numbers, dtype=int)
-    return HeadCounts(names=tuple(names), layer_numbers=numbers, **columns)
+    return HeadCounts(**columns | {"layer_numbers": parts[0]["layer_numbers"]})
+
+
+def between_words(
+    example: Example,
+) -> tuple[Float[np.ndarray, "layer head word word"], Bool[np.ndarray, "layer 1 word word"]]:
+    """Read the maps between the words of an example, and which words see which."""
+    words = example.word_positions
+    maps = example.stored_attention[:, :, words, words].astype(np.float32)
+    return maps, example.visible_keys[:, None, words, words]
 
 
 def links_that_count(example: Example, links: Links) -> Bool[np.ndarray, "direction layer link"]:
@@ -331,4 +337,4 @@ def links_that_count(example: Example, links: Links) -> Bool[np.ndarray, "direct
     words = example.word_positions
     visible = example.visible_keys[:, words, words]
     by_direction = [sees_answer(links, visible, direction) for direction in DIRECTIONS]
-    return np.stack(by_direction) | links.is_root
+    return np.array(by_direction) | links.is_root

@@ -29,7 +29,6 @@ from helpers.metrics.statistics import Estimate, ratio, summary_table, weighted_
 from helpers.store.store import Example
 
 Side = Literal["left", "right"]
-Rule = tuple[str, Side]
 DISTANCES = ("1", "2", "3 to 5", "over 5")  # in words, between a word and its syntactic head
 FEWEST_WORDS = 20  # of a relation at a distance, in accuracy_by_distance
 PREDICTORS = ("head", "offset", "nearest")
@@ -82,7 +81,7 @@ def choose_rules(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.Data
         The table with ``nearest_class`` and ``nearest_side``; both are empty if no word of train
         has a tag.
     """
-    n_right: defaultdict[Rule, Any] = defaultdict(int)  # by relation
+    n_right: defaultdict[tuple[str, Side], Any] = defaultdict(int)  # [row]
     for example in examples:
         if example.record.get("split") != "train":
             continue
@@ -92,13 +91,12 @@ def choose_rules(examples: Iterable[Example], held_out: pd.DataFrame) -> pd.Data
         for rule in product(sorted(set(tags) - {None}), get_args(Side)):
             nearest = nearest_word(tags, *rule)[links.word]
             n_right[rule] += counts @ is_right(nearest, links._replace(query=links.word))
+    if not n_right:
+        return held_out.assign(nearest_class=None, nearest_side=None)
     rules = sorted(n_right)  # of equal rules, the first in the alphabet counts
-    best: list[Any] = [(None, None)] * len(held_out)
-    if rules:
-        best_indices = np.array([n_right[rule] for rule in rules]).argmax(axis=0)  # [row]
-        best = [rules[index] for index in best_indices]
-    classes_and_sides = pd.DataFrame(best, columns=RULE_COLUMNS, index=held_out.index, dtype=object)
-    return held_out.assign(**classes_and_sides)
+    best = np.argmax([n_right[rule] for rule in rules], axis=0)  # [row]
+    classes, sides = np.array(rules, dtype=object)[best].T
+    return held_out.assign(nearest_class=classes, nearest_side=sides)
 
 
 def judge_words(examples: Iterable[Example], rules: pd.DataFrame) -> pd.DataFrame:
@@ -143,22 +141,23 @@ def _judge(example: Example, rules: pd.DataFrame) -> pd.DataFrame:
     distances = np.abs(links.word[:, None] - np.arange(links.gold.shape[1]))
     distance = np.where(links.is_root, 0, np.where(links.gold, distances, np.inf).min(axis=1))
     offsets = rules["baseline_offset"].to_numpy(int)[:, None]
-    columns = dict.fromkeys(WORD_COLUMNS[2:], np.full(picked.shape, np.nan))
-    columns["distance"] = distance
-    columns["head"] = is_right(picked, links).astype(float)
+    head = is_right(picked, links).astype(float)
+    columns = {"distance": distance, "head": head}
     columns["offset"] = is_right(links.query + offsets, links)
     chosen_rules = rules[RULE_COLUMNS].dropna().to_numpy()
     if len(chosen_rules):
-        nearest = np.array([nearest_word(tags_of(example), *rule) for rule in chosen_rules])
-        to_nearest = nearest[:, links.word]  # [row, link]; here a possessor has no 's
-        columns["nearest"] = is_right(to_nearest, links._replace(query=links.word))
-        columns["head_lead"] = columns["head"] - columns["nearest"]
-        is_far = (to_nearest != links.word) & ~columns["nearest"] & (distance > 1)
-        picks_nearest = (picked == to_nearest) & (picked != links.query)
-        columns["far_lead"] = np.where(is_far, columns["head"] - picks_nearest, np.nan)
-    counts = _links_of_rows(example, links, rules)
-    values = {name: np.broadcast_to(marks, counts.shape)[counts] for name, marks in columns.items()}
-    return pd.DataFrame(values).assign(relation=rules["relation"].repeat(counts.sum(axis=1)).array)
+        by_rule = [nearest_word(tags_of(example), *rule) for rule in chosen_rules]
+        nearest = np.array(by_rule)[:, links.word]  # [row, link]; here a possessor has no 's
+        is_nearest = is_right(nearest, links._replace(query=links.word))
+        columns |= {"nearest": is_nearest, "head_lead": head - is_nearest}
+        is_far = (nearest != links.word) & ~is_nearest & (distance > 1)
+        picks_nearest = (picked == nearest) & (picked != links.query)
+        columns["far_lead"] = np.where(is_far, head - picks_nearest, np.nan)
+    row, link = np.nonzero(_links_of_rows(example, links, rules))
+    values = {
+        name: np.broadcast_to(marks, head.shape)[row, link] for name, marks in columns.items()
+    }
+    return pd.DataFrame(values).assign(relation=rules["relation"].to_numpy()[row])
 
 
 def tags_of(example: Example) -> Shaped[np.ndarray, " word"]:
@@ -194,17 +193,15 @@ def add_nearest(rules: pd.DataFrame, words: pd.DataFrame) -> pd.DataFrame:
         head minus that of the rule on the same words, in percentage points.  Both have 95%
         bootstrap intervals over articles, and are empty for a relation without a rule.
     """
-    names = (
-        *Estimate(0).columns("nearest_accuracy"),
-        *Estimate(0).columns("nearest_margin", df=True),
-    )
+    names = Estimate(0).columns("nearest_accuracy")
+    names |= Estimate(0).columns("nearest_margin", df=True)
     scores = []
     for relation in rules["relation"]:
         part = words[words["relation"] == relation]
         accuracy = _percentage(part, "nearest").columns("nearest_accuracy")
         margin = _percentage(part, "head_lead").columns("nearest_margin", df=True)
         scores.append(accuracy | margin)
-    return rules.join(pd.DataFrame(scores, rules.index, names, dtype=float))
+    return rules.join(pd.DataFrame(scores, rules.index, list(names), dtype=float))
 
 
 def _percentage(words: pd.DataFrame, column: str) -> Estimate:
@@ -239,9 +236,9 @@ def accuracy_by_distance(words: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (relation, distance), part in words.groupby([relations, distances], observed=True):
         row = {"relation": relation, "distance": distance, "count": len(part)}
-        for name in (*PREDICTORS, "head_lead"):
-            row |= _percentage(part, name).columns(name, df=name == "head_lead")
-        rows.append(row)
+        for name in PREDICTORS:
+            row |= _percentage(part, name).columns(name)
+        rows.append(row | _percentage(part, "head_lead").columns("head_lead", df=True))
     return pd.DataFrame(rows if rows else {"relation": [], "distance": [], "count": []})
 
 

@@ -46,6 +46,11 @@ class MapLocation(NamedTuple):
     relation: str = ""
     direction: Direction = DIRECTIONS[0]
 
+    @property
+    def label(self) -> str:
+        """The label of the head."""
+        return f"{self.layer}-{self.head}"
+
 
 class Link(NamedTuple):
     """A line between two words of a panel, which the head drew or should have drawn.
@@ -136,7 +141,7 @@ def pattern_panels(store: Store, heads: pd.DataFrame) -> list[Panel]:
         largest = heads.loc[heads[column].fillna(0).idxmax()]
         if largest[column] >= THRESHOLDS[column]:
             drawn.append((column, largest, f"{largest[column]:.0%} to {name}"))
-    examples, _ = _readable_examples(store, chain.from_iterable(checked_sentences().values()))
+    examples, _ = _readable_examples(store, chain(*checked_sentences().values()))
     example = next(examples)
     panels = []
     for column, row, behaviour in drawn:
@@ -144,9 +149,8 @@ def pattern_panels(store: Store, heads: pd.DataFrame) -> list[Panel]:
         if column == "first":
             word_types[0] = column
         location = MapLocation(example.index, int(row["layer"]), int(row["head"]))
-        label = f"{location.layer}-{location.head}"
-        weights = example.attention[parse_head(label, store.layer_numbers)]
-        title = f"Head {label}: {behaviour}"
+        weights = example.attention[parse_head(location.label, store.layer_numbers)]
+        title = f"Head {location.label}: {behaviour}"
         panels.append(Panel(title, example.tokens, word_types, weights, location))
     return panels
 
@@ -180,12 +184,12 @@ def relation_panels(
     -------
     list of Panel
     """
-    rows = table if held_out is None else pd.concat([held_out, table])
+    rows = pd.concat([held_out, table])  # None is left out
     rows = rows.assign(paper_name=rows["relation"].map(dict(relations)))
     rows = rows.dropna(subset="paper_name").drop_duplicates("paper_name")
-    order = rows["paper_name"].map([*FIGURE_5, *relations.values()].index)
+    rows["order"] = rows["paper_name"].map([*FIGURE_5, *relations.values()].index)
     panels = []
-    for row in rows.loc[order.sort_values(kind="stable").index].head(RELATIONS).itertuples():
+    for row in rows.sort_values("order", kind="stable").head(RELATIONS).itertuples():
         name = row.paper_name
         other = (f"{name}: words attend to their partners", f"{name}: partners attend to words")
         behaviour = _texts()["behaviours"].get(name, other)[DIRECTIONS.index(row.direction)]
@@ -227,14 +231,13 @@ def coreference_panels(store: Store, head: tuple[int, int], table: pd.DataFrame)
     -------
     list of Panel
     """
-    accuracies = (
-        table[table["type"] == "all"].drop_duplicates("system").set_index("system")["accuracy"]
-    )
+    rows = table[table["type"] == "all"].drop_duplicates("system")
+    accuracies = rows.set_index("system")["accuracy"]
     names = {"head": "this head (not held out)"}
     scores = accuracies.reindex(["head", "nearest mention", "rule-based"]).dropna().rename(names)
     number = layer_number(head[0], store.layer_numbers)
     location = MapLocation(0, number, head[1] + 1, COREFERENCE)
-    title = f"Head {number}-{head[1] + 1}: mentions attend to their antecedents"
+    title = f"Head {location.label}: mentions attend to their antecedents"
     pair = _success_and_failure(store, location, title)
     return [replace(panel, scores=scores.to_dict()) for panel in pair]
 
@@ -257,13 +260,13 @@ def _readable_examples(store: Store, checked: Iterable[str]) -> tuple[Iterator[E
     If none is short, those closest to it in length are.  Also says whether they are checked.
     """
     sentences = [record.get("words") or record["tokens"] for record in store.records()]
-    texts = [" ".join(words) for words in sentences]
+    texts = list(map(" ".join, sentences))
     indices = [texts.index(text) for text in checked if text in texts]
     is_checked = bool(indices)
     if not is_checked:
-        excess = [_excess(words) for words in sentences]
+        excess = list(map(_excess, sentences))
         indices = np.flatnonzero(np.equal(excess, min(excess))).tolist()
-    return (store[index] for index in indices), is_checked
+    return map(store.__getitem__, indices), is_checked
 
 
 def _excess(words: Sequence[str]) -> int:
@@ -288,28 +291,26 @@ def _success_and_failure(
 def _panels_of_example(example: Example, location: MapLocation, title: str) -> Iterator[Panel]:
     """Yield the panel of a sentence, or that of each mention of a document."""
     positions = example.word_positions
-    layer, head = parse_head(f"{location.layer}-{location.head}", example.layer_numbers)
-    weights = example.attention[layer, head][positions, positions]
+    head = parse_head(location.label, example.layer_numbers)
+    weights = example.attention[head][positions, positions]
     answers = answer_lines(example, location)
-    parts = [(list(chain(*answers)), 0, len(weights))]  # lines, and the words that are shown
-    if location.relation == COREFERENCE:
-        parts = []
-        for lines in answers:
-            end = lines[0].attending + 1
-            parts.append((lines, max(0, end - MAX_WORDS), end))
-    for lines, first, end in parts:
-        drawn = {word for line in lines for word in line[:2]}
-        if not drawn or min(drawn) < first or max(drawn) >= end:
+    if location.relation != COREFERENCE:
+        answers = [list(chain(*answers))]
+    for lines in filter(None, answers):
+        end = lines[0].attending + 1 if location.relation == COREFERENCE else len(weights)
+        first = max(0, end - MAX_WORDS) if location.relation == COREFERENCE else 0
+        attending, attended, verdicts = zip(*lines, strict=True)
+        if min(attending + attended) < first or max(attending + attended) >= end:
             continue
-        attending = [line.attending for line in lines]
+        ends = (np.array([attending, attended]) - first).tolist()
         yield Panel(
             title,
             example.record["words"][first:end],
             ["other"] * (end - first),
             weights[first:end, first:end],
             location._replace(example=example.index),
-            [Link(line[0] - first, line[1] - first, line.verdict) for line in lines],
-            special_share=max(0.0, float(1 - weights[attending].sum(axis=1).mean())),
+            list(map(Link, *ends, verdicts)),
+            special_share=max(0.0, float(1 - weights[list(attending)].sum(axis=1).mean())),
         )
 
 
@@ -318,7 +319,7 @@ def answer_lines(example: Example, location: MapLocation) -> list[list[Link]]:
 
     They are the head's choice, if it has one, and the right word if that is another.
     """
-    layer, head = parse_head(f"{location.layer}-{location.head}", example.layer_numbers)
+    layer, head = parse_head(location.label, example.layer_numbers)
     words = example.word_positions
     weights = example.stored_attention[layer, head][words, words]
     visible = example.visible_keys[layer][words, words]

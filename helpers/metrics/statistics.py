@@ -29,7 +29,6 @@ from jaxtyping import Bool, Float, Int, Num, Shaped
 LEVEL = 0.95
 RESAMPLES = 1000
 DRAWS = 10_000  # resamples for an interval that a claim is tested with
-AT_ONCE = 1000  # resamples whose weights are in memory together
 ROUNDING = 1e-12  # of a variance of values of about unit size
 
 Whole = int | np.integer
@@ -269,8 +268,8 @@ def bootstrap_t_test(differences: Num[np.ndarray, " cluster"]) -> float:
     means = sums / clusters
     variances = (squares - clusters * means**2) / max(clusters - 1, 1)
     t_values = means / np.sqrt(np.maximum(variances, ROUNDING) / clusters)  # large without variance
-    exceeded = (t_values[1:] >= t_values[0]).sum()
-    return max((exceeded + 1) / (DRAWS + 1), 2.0**-clusters)
+    n_exceeded = (t_values[1:] >= t_values[0]).sum()
+    return max((n_exceeded + 1) / (DRAWS + 1), 2.0**-clusters)
 
 
 def holm(p_values: Values) -> Float[np.ndarray, " test"]:
@@ -304,27 +303,22 @@ def resampled_sums(counts: Clusters, *, draws: int = RESAMPLES) -> Replicates:
     counts
         A row for each cluster, and any shape of statistics after it.
     draws
-        Number of resamples, a multiple of 1,000.
+        Number of resamples.
     """
-    clusters, *shape = np.shape(counts)
+    clusters, *shape = counts.shape
     if not clusters:
         return np.zeros((draws, *shape))
-    flat = np.asarray(counts, np.float64).reshape(clusters, -1)
-    # [resample, cluster] @ [cluster, statistic]
-    parts = [weights @ flat for weights in _resample_weights(clusters, draws)]
-    return np.concatenate(parts).reshape(draws, *shape)
+    flat = counts.reshape(clusters, -1).astype(float)
+    sums = _resample_weights(clusters, draws) @ flat  # [resample, cluster] @ [cluster, statistic]
+    return sums.reshape(draws, *shape)
 
 
 @lru_cache(maxsize=4)  # the rows of a table use the same resamples
-def _resample_weights(clusters: int, draws: int) -> list[Int[np.ndarray, "resample cluster"]]:
-    """Draw resamples, in parts, as the number of times that each cluster is in each of them."""
-    generator = np.random.default_rng(0)
+def _resample_weights(clusters: int, draws: int) -> Int[np.ndarray, "resample cluster"]:
+    """Draw resamples, as the number of times that each cluster is in each of them."""
     shares = np.full(clusters, 1 / clusters)
-    parts = []
-    for _ in range(0, draws, AT_ONCE):
-        weights = generator.multinomial(clusters, shares, size=AT_ONCE)
-        parts.append(weights.astype(np.int16))
-    return parts
+    weights = np.random.default_rng(0).multinomial(clusters, shares, size=draws)
+    return weights.astype(np.int16)
 
 
 def effective_clusters(total: Clusters) -> Any:

@@ -3,13 +3,18 @@
 A measure takes whole maps ``attention[layer, head, query, key]`` and gives a number for each head,
 ``[layer, head]``.  Averages over a corpus are kept by article, as intervals need them: paragraphs
 of one article are not independent.
+
+`layer_summary` has the numbers that are compared: means over layers, and numbers of single heads.
+"Middle layers" are those at 45-85% of the depth (layers 6 to 10 of 12).  The "special token" is the
+one of [SEP] and [CLS] with more attention in the middle layers, or the first token if the model has
+neither.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -17,13 +22,19 @@ from jaxtyping import Bool, Float, Shaped
 
 from helpers.cache import cached
 from helpers.data.records import KEY_TYPES, Roles, cluster_of, roles
-from helpers.metrics import CODE
+from helpers.metrics import CODE, TRAINED
 from helpers.metrics.heads import LayerNumbers, PerHead, head_rows, layers_from_1
+from helpers.metrics.reference import BROAD
 from helpers.metrics.statistics import (
+    DRAWS,
+    Estimate,
+    Real,
+    bootstrap_estimate,
     bootstrap_intervals,
     cluster_sums,
     divide,
     effective_clusters,
+    resampled_ratios,
 )
 from helpers.progress import progress
 from helpers.store.cluster import map_shards
@@ -45,6 +56,8 @@ ENTROPY_SMOOTHING = 1e-4  # keeps the logarithm finite where attention underflow
 Maps = Float[np.ndarray, "layer head query key"]
 Masks = Bool[np.ndarray, "layer query key"]
 Positions = Bool[np.ndarray, " position"] | slice
+Numbers: TypeAlias = float | pd.Series  # one that is exact, or one for each draw
+Layers: TypeAlias = pd.Series | pd.DataFrame  # a number for each layer, or layer and draw
 
 
 def relative_position(attention: Maps, visible: Masks | None = None) -> dict[str, PerHead]:
@@ -172,21 +185,20 @@ def section_3(
     """
     n_visible = visible.sum(axis=-1)  # [layer, query]
     uniform = (visible / n_visible[..., None])[:, None]  # [layer, 1, query, key]
-    values = token_types(attention, roles)
-    uniform_shares = token_types(uniform, roles)
-    if not cross:
-        values |= relative_position(attention, visible)
-        uniform_shares |= relative_position(uniform, visible)
-        for name, mask in special_masks(roles).items():
-            sees_others = np.any(visible[:, mask][..., ~mask], axis=(1, 2))[:, None]  # [layer, 1]
-            to_itself = share(attention, mask, mask)
-            values[f"{name}_to_{name}"] = np.where(sees_others, to_itself, np.nan)
-            values[f"other_to_{name}"] = share(attention, mask, ~mask)
-            if name == "cls":
-                from_cls = entropy(attention[:, :, mask], visible[:, mask])
-                values["entropy_from_cls"] = np.where(sees_others, from_cls, np.nan)
-    for name, value in uniform_shares.items():
-        values[f"uniform_{name}"] = value
+    values = {}
+    for prefix, maps in (("", attention), ("uniform_", uniform)):
+        shares = token_types(maps, roles)
+        if not cross:
+            shares |= relative_position(maps, visible)
+        values |= {prefix + name: value for name, value in shares.items()}
+    for name, mask in {} if cross else special_masks(roles).items():
+        sees_others = np.any(visible[:, mask][..., ~mask], axis=(1, 2))[:, None]  # [layer, 1]
+        to_itself = share(attention, mask, mask)
+        values[f"{name}_to_{name}"] = np.where(sees_others, to_itself, np.nan)
+        values[f"other_to_{name}"] = share(attention, mask, ~mask)
+        if name == "cls":
+            from_cls = entropy(attention[:, :, mask], visible[:, mask])
+            values["entropy_from_cls"] = np.where(sees_others, from_cls, np.nan)
     values["entropy"] = entropy(attention, visible)
     values["uniform"] = np.log(n_visible).mean(axis=-1, keepdims=True)  # [layer, 1]
     values["largest"] = attention.max(axis=-1).mean(axis=-1)
@@ -227,8 +239,8 @@ def example_values(
     for stored, visible in zip(example.stored_attention, example.visible_keys, strict=True):
         attention = stored[None].astype(np.float32)
         values = section_3(attention, token_roles, visible[None], cross=example.is_cross)
-        by_layer.append(values)
-    return {name: np.concatenate([values[name] for values in by_layer]) for name in SECTION_3}
+        by_layer.append(list(values.values()))
+    return dict(zip(SECTION_3, np.concatenate(by_layer, axis=1), strict=True))
 
 
 @dataclass(frozen=True)
@@ -259,6 +271,27 @@ class Sums:
     def mean(self, name: str) -> PerHead:
         """Average one measure over the examples that have a value; NaN if none has."""
         return divide(*self.by_article(name).sum(axis=1))
+
+    def among(self, articles: Shaped[np.ndarray, " article"]) -> Sums:
+        """Add articles that the text lacks; the given ones are all, in order of their names."""
+        sums = np.zeros((2, len(articles), *self.sums.shape[2:]))
+        sums[:, np.searchsorted(articles, self.articles)] = self.sums
+        return replace(self, articles=articles, sums=sums)
+
+    def draws_of_heads(self, name: str) -> pd.DataFrame:
+        """Average a measure in draws of articles: number 0 is all, the others are resamples.
+
+        There is a row for each head, labelled by its layer (from 1), and a column for each draw.
+        """
+        totals, counts = self.by_article(name)
+        replicates = resampled_ratios(totals, counts, DRAWS)  # [draw, layer, head]
+        means = np.concatenate([self.mean(name)[None], replicates])
+        layer, _ = np.indices(means.shape[1:])
+        return pd.DataFrame(means.reshape(len(means), -1).T, layer.ravel() + 1)
+
+    def draws_of_layers(self, name: str) -> pd.DataFrame:
+        """Average a measure over heads: a row for each layer (from 1), a column for each draw."""
+        return self.draws_of_heads(name).groupby(level=0).mean()
 
 
 def sum_by_article(values: Sequence[Mapping[str, PerHead]], articles: Sequence[str]) -> Sums:
@@ -418,9 +451,154 @@ def gradient_table(
         ratios = {key: (values, ~np.isnan(values)) for key, values in by_key.items()}
         for key in ("sep", "cls", "first"):
             ratios[f"other_over_{key}"] = (by_key["other"], by_key[key])
-        for name, values in ratios.items():  # each [example, layer]
-            totals, counts = (cluster_sums(np.nan_to_num(v), owners, clusters) for v in values)
+        for ratio, pair in ratios.items():  # each [example, layer]
+            name = ratio + ending
+            totals, counts = (cluster_sums(np.nan_to_num(v), owners, clusters) for v in pair)
             low, high = bootstrap_intervals(totals, counts)
-            columns[f"{name}{ending}"] = divide(totals.sum(axis=0), counts.sum(axis=0))
-            columns |= {f"{name}{ending}_low": low, f"{name}{ending}_high": high}
+            mean = divide(totals.sum(axis=0), counts.sum(axis=0))
+            columns |= {name: mean, f"{name}_low": low, f"{name}_high": high}
     return pd.DataFrame(columns | {"guess": importance["guesses"].mean()})
+
+
+def layer_summary(sums_by_model: Mapping[str, Sums]) -> pd.DataFrame:
+    """Summarise section 3 for a model and its controls.
+
+    Parameters
+    ----------
+    sums_by_model : mapping of str to Sums
+        The sums over the text of the model, "trained", which comes first, and of its controls.
+
+    Returns
+    -------
+    DataFrame
+        ``model``, ``quantity``, ``value`` with its interval (``value_low``, ``value_high``,
+        ``value_df``) and, in rows of controls, ``lead``: the trained model's number minus the
+        control's, with its interval.  Models are paired by the names of articles.  The entropy-
+        matched control has the quantities of section 3.3 only.  A number that is exact has an
+        interval without width, and no degrees of freedom.  Quantities that a model does not have,
+        such as those of [SEP], have no row.
+    """
+    articles = np.unique(np.concatenate([sums.articles for sums in sums_by_model.values()]))
+    rows = []
+    trained: dict[str, Numbers] = {}
+    n_articles = np.inf
+    for model, sums in sums_by_model.items():
+        counts = sums.by_article("entropy")[1].max(axis=(1, 2))
+        n_articles = min(n_articles, effective_clusters(counts))
+        sums = sums.among(articles)
+        numbers = entropy_numbers(sums)
+        if model != "entropy-matched":
+            numbers |= share_numbers(sums)
+        if model == TRAINED:  # the thresholds that depend on the text
+            uniform = sums.mean("uniform")
+            numbers |= {
+                "uniform share of two tokens": float(2 / np.exp(uniform.mean())),
+                "entropy of a broad head, last layer": float(BROAD * uniform[-1].mean()),
+            }
+        for quantity, number in numbers.items():
+            if np.isnan(np.ravel(number)[0]):
+                continue
+            row = {"model": model, "quantity": quantity}
+            row |= columns_of_draws(number, "value", n_articles)
+            if quantity in trained:
+                row |= columns_of_draws(trained[quantity] - number, "lead", n_articles)
+            rows.append(row)
+        trained = trained or numbers
+    table = pd.DataFrame(rows)
+    trained_quantities = table.loc[table["model"] == TRAINED, "quantity"]
+    return table[table["quantity"].isin(trained_quantities)]
+
+
+def columns_of_draws(numbers: Numbers, name: str, n_articles: float) -> dict[str, Real]:
+    """Name a number and its interval, which has no width if the number is exact."""
+    if isinstance(numbers, float | int):
+        return Estimate(numbers, numbers, numbers).columns(name)
+    return bootstrap_estimate(numbers[0], numbers[1:], n_articles).columns(name, df=True)
+
+
+def share_numbers(sums: Sums) -> dict[str, Numbers]:
+    """Compute the numbers of sections 3.1 and 3.2."""
+    by_layer = sums.draws_of_layers
+    by_head = sums.draws_of_heads
+    cls = by_layer("cls")
+    sep = by_layer("sep")
+    special = dominant_special_token(pd.DataFrame({"sep": sep[0], "cls": cls[0]}))
+    to_special = mean_of_middle_layers(by_layer(special))
+    to_itself = mean_of_middle_layers(by_layer(f"{special}_to_{special}"))
+    from_others = mean_of_middle_layers(by_layer(f"other_to_{special}"))
+    neighbours = third_minus_rest(by_layer("previous") + by_layer("next"))
+    punctuation = by_layer("punctuation")[::-1]  # from the last layer to the first
+    uniform = by_layer(f"uniform_{special}").mean()
+    return {
+        "previous and next token, first third of the layers minus the rest": neighbours,
+        "special token, middle layers": to_special,
+        "special token, middle layers, as a multiple of uniform": to_special / uniform,
+        "[SEP] minus [CLS], middle layers": mean_of_middle_layers(sep - cls),
+        "[CLS], first third of the layers minus the rest": third_minus_rest(cls),
+        "punctuation, last third of the layers minus the rest": third_minus_rest(punctuation),
+        "special token from itself minus from other tokens, middle layers": to_itself - from_others,
+        "special token from itself, middle layers": to_itself,
+        "share of the median head on the current token": by_head("current").median(),
+        "largest share of a head on the previous token": by_head("previous").max(),
+        "largest share of a head on the next token": by_head("next").max(),
+    }
+
+
+def entropy_numbers(sums: Sums) -> dict[str, Numbers]:
+    """Compute the numbers of section 3.3.
+
+    Shares of heads are exact, because these are all heads of the model.
+    """
+    entropy = sums.draws_of_layers("entropy")
+    uniform = sums.draws_of_layers("uniform")
+    from_cls = sums.draws_of_layers("entropy_from_cls")
+    n_early = first_third(uniform)
+    above_uniform = entropy - uniform
+    lowest_of_early = above_uniform.iloc[:n_early].min()
+    relative = sums.draws_of_heads("entropy") / sums.draws_of_heads("uniform")
+    is_broad = relative[0] > BROAD  # by layer, as all numbers of heads
+    n_broad = is_broad.loc[:n_early].mean() - is_broad.loc[n_early + 1 :].mean()
+    largest = sums.draws_of_heads("largest")[is_broad.to_numpy()].loc[:n_early].median()
+    numbers = {
+        "lowest entropy of an early layer minus the mean of the rest, above uniform": (
+            lowest_of_early - above_uniform.iloc[n_early:].mean()
+        ),
+        "entropy from [CLS], last layer": from_cls.iloc[-1],
+        "largest entropy of an early head, as a share of uniform": relative.loc[:n_early].max(),
+        "broad heads of the first third of the layers minus those of the rest": float(n_broad),
+        "largest weight of the median broad head of the first third of the layers": largest,
+    }
+    # The uniform share of [CLS] times the number of tokens that a query sees.  If layers have a
+    # window, [CLS] sees less than others do, and they are not compared.
+    seen_of_cls = sums.draws_of_layers("uniform_cls")[0] * np.exp(uniform[0])
+    if not (seen_of_cls < 0.95).any():  # lengths of texts vary a little around their mean
+        minus_all = from_cls - entropy
+        distance = minus_all.iloc[:-1].abs().median()
+        numbers |= {
+            "entropy from [CLS] minus that of all tokens, last layer": minus_all.iloc[-1],
+            "entropy from [CLS] and of all tokens, median distance before the last layer": distance,
+        }
+    return numbers
+
+
+def dominant_special_token(averages: pd.DataFrame) -> Literal["sep", "cls", "first"]:
+    """Choose the special token from the averages by layer, see the top of this module."""
+    shares = pd.Series(mean_of_middle_layers(averages[["sep", "cls"]]))
+    return "first" if shares.isna().all() else shares.idxmax()
+
+
+def mean_of_middle_layers(values: Layers) -> Numbers:
+    """Average over layers 6 to 10 of 12, by relative depth."""
+    depth = values.index / values.index.max()
+    return values[(depth >= 0.45) & (depth <= 0.85)].mean()
+
+
+def first_third(values: Layers) -> int:
+    """Count the layers of the first third."""
+    return -(-len(values) // 3)
+
+
+def third_minus_rest(values: Layers) -> Numbers:
+    """Subtract from the mean over the first third of the rows that over the others."""
+    n_first = first_third(values)
+    return values.iloc[:n_first].mean() - values.iloc[n_first:].mean()

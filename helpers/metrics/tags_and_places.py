@@ -17,6 +17,7 @@ that the head sees.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -29,6 +30,7 @@ from jaxtyping import Bool, Float, Int
 from helpers.data.links import Links, read_links
 from helpers.metrics.head_counts import (
     HeadCounts,
+    between_words,
     cached_counts,
     count_rows,
     join_rows,
@@ -37,7 +39,6 @@ from helpers.metrics.head_counts import (
 )
 from helpers.metrics.heads import (
     DIRECTIONS,
-    LayerNumbers,
     by_dependent,
     head_label,
     head_rows,
@@ -54,6 +55,8 @@ TAGS = (
 )  # fmt: skip
 RANKS = 4  # the largest that are told apart
 DISTANCES = 3
+PLACE_AXES = (len(TAGS) + 1, 2, RANKS, DISTANCES)  # tag, side, rank and distance
+PLACES = math.prod(PLACE_AXES)
 UNSEEN = 0.001  # probability of a place that train does not have
 TRAIN_WORDS = 100  # that a relation needs
 DEV_WORDS = 30
@@ -82,20 +85,16 @@ def places(tags: Iterable[str | None]) -> Int[np.ndarray, "word other"]:
         one), and is as far away (1, 2, or 3 words and more).  The diagonal means nothing.
     """
     numbers = tag_numbers(tags)
-    words = np.arange(len(numbers))
     is_same = numbers[:, None] == numbers
     up_to = is_same.cumsum(axis=0)  # [word, other]: words of the other's tag up to the word
     at_other = up_to.diagonal()
-    is_after = words > words[:, None]
-    rank = np.where(is_after, at_other - up_to, up_to - is_same - at_other + 1)
-    distance = np.abs(words - words[:, None])
-    axes = (
-        np.broadcast_to(numbers, is_same.shape),
-        is_after,
-        rank.clip(1, RANKS) - 1,
-        distance.clip(1, DISTANCES) - 1,
-    )
-    return np.ravel_multi_index(axes, (len(TAGS) + 1, 2, RANKS, DISTANCES))
+    words = np.arange(len(numbers))
+    steps = words - words[:, None]
+    rank = np.where(steps > 0, at_other - up_to, up_to - is_same - at_other + 1)
+    rank = rank.clip(1, RANKS) - 1
+    distance = np.abs(steps).clip(1, DISTANCES) - 1
+    tag = np.broadcast_to(numbers, steps.shape)
+    return np.ravel_multi_index((tag, steps > 0, rank, distance), PLACE_AXES)
 
 
 def tag_numbers(tags: Iterable[str | None]) -> Int[np.ndarray, " word"]:
@@ -113,35 +112,34 @@ class ParentRule:
 
     Attributes
     ----------
-    cases, parents : dict of str to array
-        For each relation the number of words at each place (`places`), and of parents among them.
+    log_p : dict of str to array
+        For each relation the ``log P`` of each place (`places`).
+        ``P = (parents + 0.01) / (cases + 1)``, and 0.001 where train has no case.
     """
 
     def __init__(self, examples: Iterable[Example]) -> None:
-        size = (len(TAGS) + 1) * 2 * RANKS * DISTANCES
-        self.cases = defaultdict(lambda: np.zeros(size))
-        self.parents = defaultdict(lambda: np.zeros(size))
+        cases: defaultdict[str, Any] = defaultdict(int)
+        parents: defaultdict[str, Any] = defaultdict(int)
         for example in examples:
             if example.record.get("split") != "train":
                 continue
             links = read_links(example.record)
             numbers = places(tags_of(example))
             for relation, word, gold in zip(links.relation, links.word, links.gold, strict=True):
-                self.cases[relation] += np.bincount(np.delete(numbers[word], word), minlength=size)
-                self.parents[relation] += np.bincount(numbers[word, gold], minlength=size)
+                other_words = np.delete(numbers[word], word)
+                cases[relation] += np.bincount(other_words, minlength=PLACES)
+                parents[relation] += np.bincount(numbers[word, gold], minlength=PLACES)
+        self.log_p = defaultdict(lambda: np.full(PLACES, np.log(UNSEEN)))
+        for relation, count in cases.items():
+            smoothed = (parents[relation] + 0.01) / (count + 1)
+            self.log_p[relation] = np.log(np.where(count > 0, smoothed, UNSEEN))
 
     def log_probabilities(self, example: Example, links: Links) -> Float[np.ndarray, "link other"]:
-        """Compute ``log P`` of every word for each link; that of the word itself means nothing.
-
-        ``P = (parents + 0.01) / (cases + 1)``, and 0.001 where train has no case.
-        """
+        """Look up ``log P`` of every word for each link; that of the word itself means nothing."""
         numbers = places(tags_of(example))
-        rows = []
-        for relation, word in zip(links.relation, links.word, strict=True):
-            cases = self.cases[relation][numbers[word]]
-            smoothed = (self.parents[relation][numbers[word]] + 0.01) / (cases + 1)
-            rows.append(np.log(np.where(cases > 0, smoothed, UNSEEN)))
-        return np.reshape(rows, links.gold.shape)
+        pairs = zip(links.relation, links.word, strict=True)
+        log_p = [self.log_p[relation][numbers[word]] for relation, word in pairs]
+        return np.reshape(log_p, links.gold.shape)
 
 
 def is_best_right(
@@ -197,19 +195,18 @@ def count_with_rule(examples: Iterable[Example], rules: pd.DataFrame) -> HeadCou
     parent_rule = ParentRule(examples)
 
     def judge(example: Example, links: Links) -> tuple[Marks, Marks]:
-        words = example.word_positions
-        maps = example.stored_attention[:, :, words, words].astype(np.float32)
-        visible = example.visible_keys[:, words, words]
+        maps, visible = between_words(example)
         log_p = parent_rule.log_probabilities(example, links)
         is_other = np.arange(log_p.shape[1]) != links.word[:, None]
         by_rule = []
         by_both = []
         for direction in DIRECTIONS:
-            allowed = by_dependent(visible, direction)[:, None, links.query] & is_other
+            allowed = by_dependent(visible, direction)[:, :, links.query] & is_other
+            weights = by_dependent(maps, direction)[:, :, links.query]
             # The small number keeps the logarithm finite where a head gives a word nothing.
-            log_weights = np.log(by_dependent(maps, direction)[:, :, links.query] + 1e-5)
+            with_head = log_p + np.log(weights + 1e-5)
             by_rule.append(is_best_right(np.broadcast_to(log_p, allowed.shape), allowed, links))
-            by_both.append(is_best_right(log_p + log_weights, allowed, links))
+            by_both.append(is_best_right(with_head, allowed, links))
         return np.array(by_rule), np.array(by_both)
 
     return _count(examples, rules, judge)
@@ -219,14 +216,13 @@ def count_in_class(examples: Iterable[Example], rules: pd.DataFrame) -> HeadCoun
     """Count the words whose parent is the nearest of its class, and the most attended of it."""
 
     def judge(example: Example, links: Links) -> tuple[Marks, Marks]:
-        words = example.word_positions
-        maps = example.stored_attention[:, :, words, words].astype(np.float32)
-        visible = example.visible_keys[:, None, words, words]
+        maps, visible = between_words(example)
         tags = tags_of(example)
-        classes, sides = rules.loc[links.relation].to_numpy().T
-        options = {"candidates": tags == classes[:, None], "visible": visible}
+        chosen = rules.loc[links.relation].to_numpy()  # the class and the side of each link
+        candidates = tags == chosen[:, :1]
+        options = {"candidates": candidates, "visible": visible}
         picked = [picked_words(maps, links.query, direction=d, **options) for d in DIRECTIONS]
-        nearest = [nearest_word(tags, *rule) for rule in zip(classes, sides, strict=True)]
+        nearest = [nearest_word(tags, *rule) for rule in chosen]
         rows = np.arange(len(links.word))
         is_nearest = links.gold[rows, np.array(nearest)[rows, links.word]]
         return is_nearest[None, None, None], is_right(np.array(picked), links)
@@ -240,19 +236,18 @@ def _count(examples: Iterable[Example], rules: pd.DataFrame, judge: Judge) -> He
     Articles are in the order of their names.
     """
     parts = []
-    layer_numbers: LayerNumbers = ()
     for number, example in enumerate(examples):
-        layer_numbers = example.layer_numbers
         links = read_links(example.record)
         is_asked = np.isin(links.relation, rules.index) & ~links.is_root
         links = Links(*(field[is_asked] for field in links))
         if len(links.word):
             counts = links_that_count(example, links)  # [direction, layer, link]
-            marks = [counts[:, :, None] & right for right in judge(example, links)]
+            by_rival, by_heads = judge(example, links)
             rows = rows_of_relations(links)
-            parts.append(count_rows(example.record, number, rows, counts, *marks))
+            marks = (counts, counts[:, :, None] & by_rival, counts[:, :, None] & by_heads)
+            parts.append(count_rows(example.record, number, rows, *marks, example.layer_numbers))
     parts.sort(key=lambda part: part["article"][0])
-    return join_rows(parts, layer_numbers)
+    return join_rows(parts)
 
 
 def frequent_sums(counts: HeadCounts) -> dict[str, tuple[Sums, Sums, Frequent]]:
@@ -262,17 +257,16 @@ def frequent_sums(counts: HeadCounts) -> dict[str, tuple[Sums, Sums, Frequent]]:
     articles are there, with zeros for those of the other split.  A relation is frequent in the
     directions and layers in which `TRAIN_WORDS` words of train and `DEV_WORDS` of dev count.
     """
-    judged = (counts.right, counts.rival_right, counts.visible_total[..., None])
+    judged = np.broadcast_arrays(counts.right, counts.rival_right, counts.visible_total[..., None])
+    values = np.stack(judged, axis=-1)  # [row, direction, layer, head, 3]
     by_relation = {}
     for relation in sorted(counts.names):
-        sums = []
-        for split in ("train", "dev"):
-            parts = [counts.by_article(values, relation, split) for values in judged]
-            sums.append(np.stack(np.broadcast_arrays(*parts), axis=-1))
-        n_train, n_dev = np.array(sums)[..., 2].sum(axis=1)
-        is_frequent = (n_train >= TRAIN_WORDS) & (n_dev >= DEV_WORDS)
+        train = counts.by_article(values, relation, "train")
+        dev = counts.by_article(values, relation, "dev")
+        is_frequent = train[..., 2].sum(axis=0) >= TRAIN_WORDS
+        is_frequent &= dev[..., 2].sum(axis=0) >= DEV_WORDS
         if is_frequent.any():
-            by_relation[relation] = (*sums, is_frequent)
+            by_relation[relation] = (train, dev, is_frequent)
     return by_relation
 
 
@@ -301,10 +295,9 @@ def gain_table(counts: HeadCounts, without_name: str, gain_name: str) -> pd.Data
         gains = np.where(is_frequent, divide(right - rival_right, total), -np.inf)
         direction, layer, head = np.unravel_index(gains.argmax(), gains.shape)
         sums.append(dev[:, direction, layer, head])
-        rows.append({
-            "relation": relation, "head": head_label(layer, head, counts.layer_numbers),
-            "direction": DIRECTIONS[direction], **mean_gain(sums[-1:], without_name, gain_name),
-        })  # fmt: skip
+        label = head_label(layer, head, counts.layer_numbers)
+        row = {"relation": relation, "head": label, "direction": DIRECTIONS[direction]}
+        rows.append(row | mean_gain(sums[-1:], without_name, gain_name))
     if rows:
         rows.append({"relation": MEAN, **mean_gain(sums, without_name, gain_name)})
     columns = ["relation", "count", "head", "direction", without_name, "with_head"]
@@ -331,29 +324,26 @@ def class_heads(answers: Mapping[Rival, HeadCounts]) -> pd.DataFrame:
         with a 95% bootstrap interval over articles.  Empty cells without a frequent relation.
     """
     counts = answers["nearest"]
-    rows = head_rows(*counts.right.shape[2:], numbers=counts.layer_numbers)
     frequent = {name: sums for name, sums in frequent_sums(counts).items() if name != "punct"}
-    if not frequent:
-        columns = ["relation", "direction", "among", "nearest", *Estimate(0).columns("lead")]
-        return rows.reindex(columns=[*rows, *columns])
-    train, dev, _ = zip(*frequent.values(), strict=True)
-    shape = (len(train[0]), -1, len(rows), 3)  # [article, relation and direction, head, 3]
-    among, near, total = np.moveaxis(np.stack(train, axis=1).reshape(shape), -1, 0)
-    low, _ = bootstrap_intervals(among - near, total)
-    best = np.nan_to_num(low, nan=-np.inf).argmax(axis=0)
-    chosen = np.stack(dev, axis=1).reshape(shape)[:, best, np.arange(len(rows))]
-    among, near, total = np.moveaxis(chosen, -1, 0)  # each [article, head]
-    accuracies = [100 * divide(right.sum(axis=0), total.sum(axis=0)) for right in (among, near)]
-    low, high = bootstrap_intervals(100 * (among - near), total)
-    return rows.assign(
-        relation=np.array(list(frequent), dtype=object)[best // len(DIRECTIONS)],
-        direction=np.array(DIRECTIONS, dtype=object)[best % len(DIRECTIONS)],
-        among=accuracies[0],
-        nearest=accuracies[1],
-        lead=accuracies[0] - accuracies[1],
-        lead_low=low,
-        lead_high=high,
-    )
+    names = list(frequent)
+    lows = []
+    for train, _, _ in frequent.values():
+        low, _ = bootstrap_intervals(train[..., 0] - train[..., 1], train[..., 2])
+        lows.append(np.nan_to_num(low, nan=-np.inf))
+    rows = head_rows(*counts.right.shape[2:], numbers=counts.layer_numbers)
+    best = []
+    for layer, head in np.ndindex(counts.right.shape[2:]) if frequent else ():
+        bounds = np.array(lows)[:, :, layer, head]  # [relation, direction]
+        relation, direction = np.unravel_index(bounds.argmax(), bounds.shape)
+        _, dev, _ = frequent[names[relation]]
+        chosen = dev[:, direction, layer, head]  # [article, 3]
+        among, nearest = 100 * divide(chosen[:, :2].sum(axis=0), chosen[:, 2:].sum(axis=0))
+        low, high = bootstrap_intervals(100 * (chosen[:, 0] - chosen[:, 1]), chosen[:, 2])
+        lead = Estimate(among - nearest, low.item(), high.item()).columns("lead")
+        row = {"relation": names[relation], "direction": DIRECTIONS[direction]}
+        best.append(row | {"among": among, "nearest": nearest} | lead)
+    columns = ["relation", "direction", "among", "nearest", *Estimate(0).columns("lead")]
+    return rows.join(pd.DataFrame(best, columns=columns))
 
 
 def mean_gain(

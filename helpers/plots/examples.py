@@ -59,7 +59,7 @@ def draw_maps(panels: Sequence[Panel], title: str, model: str, lens: str) -> Fig
     height = WORD_HEIGHT * (len(panels[0].words) + 3) * -(-len(panels) // columns)
     note = f"{style.WEIGHT_NAMES[lens]} of tokens (left) to tokens (right)"
     figure = canvas(height, title, model, note, ONE_SCALE)
-    glyphs = _missing_glyphs(panels)
+    glyphs = missing_glyphs(word for panel in panels for word in panel.words)
     for axes, panel in zip(panel_grid(figure, len(panels), columns), panels, strict=True):
         axes.set_title(fill(panel.title, 28), loc="center")
         draw_map(axes, panel, glyphs)
@@ -101,7 +101,7 @@ def fig5_heads(panels: Sequence[Panel], *, model: str, lens: str) -> Figure:
         ONE_SCALE,
         "" if panels[0].is_checked else "sentences by rule: wrong parses can remain",
     )
-    glyphs = _missing_glyphs(panels)
+    glyphs = missing_glyphs(word for panel in panels for word in panel.words)
     rows = figure.subfigures(len(heads), 1, squeeze=False, height_ratios=heights)[:, 0]
     for row, pair, count in zip(rows, heads.values(), n_words, strict=True):
         heading = pair[0].title
@@ -182,8 +182,3 @@ def draw_map(axes: Axes, panel: Panel, glyphs: Mapping[int, str]) -> None:
         weight = np.clip(panel.weights[attending, attended], MIN_LINK_WEIGHT, 1)
         alpha = None if verdict == "missed" else float(weight)
         axes.plot([0, 1], [attending, attended], zorder=3, alpha=alpha, **link_style)
-
-
-def _missing_glyphs(panels: Sequence[Panel]) -> dict[int, str]:
-    """Find the characters of the words that no font can draw."""
-    return missing_glyphs(word for panel in panels for word in panel.words)

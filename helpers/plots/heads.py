@@ -75,9 +75,8 @@ def fig2_token_types(
             f"other_to_{role}": style.TOKEN_STYLES["other"],
         }
     weights = style.WEIGHT_NAMES[lens]
-    title = (
-        f"Figure 2 · {styles[top].label} gets up to {means[top].max():.0%} of a layer's {weights}"
-    )
+    largest = f"{means[top].max():.0%} of a layer's {weights}"
+    title = f"Figure 2 · {styles[top].label} gets up to {largest}"
     if f"uniform_{top}" in table:
         title += f"; from uniform attention it would get {table[f'uniform_{top}'].mean():.1%}"
     note = "dashed: uniform attention" if any(table.filter(like="uniform")) else ""
@@ -202,13 +201,10 @@ def fig4_entropy(
     means = table.groupby("layer")[["entropy", "uniform"]].mean()
     narrowest = means["entropy"].idxmin()
     low, uniform = means.loc[narrowest]
-    title = (
-        f"Figure 4 · Layer {narrowest} has the narrowest {style.WEIGHT_NAMES[lens]}: {low:.1f} of "
-        f"{uniform:.1f} nats on average"
-    )
-    figure = heads_and_means(
-        table, panels, title, "Entropy (nats)", model, "dashed: uniform attention"
-    )
+    title = f"Figure 4 · Layer {narrowest} has the narrowest {style.WEIGHT_NAMES[lens]}"
+    title += f": {low:.1f} of {uniform:.1f} nats on average"
+    note = "dashed: uniform attention"
+    figure = heads_and_means(table, panels, title, "Entropy (nats)", model, note)
     for axes in figure.axes:
         draw_chance(axes, means["uniform"], style.INK)
         axes.set_ylim(0, 1.08 * means["uniform"].max())
@@ -243,24 +239,22 @@ def heads_and_means(
     meaning = "points: heads; lines: means of layers"
     figure = canvas(1.5 * len(panels), title, *notes, meaning, interval)
     means = table.groupby("layer", as_index=False)[columns].mean()
+    labels = table["layer"].astype(str) + "-" + table["head"].astype(str)
     layers = int(table["layer"].max())
     within_layer = (table["head"] - 0.5) / table["head"].max()
     axes_of_panels = panel_grid(figure, len(panels), 1, sharex=True)
     for axes, (panel_title, styles) in zip(axes_of_panels, panels.items(), strict=True):
-        for slot, (column, line) in enumerate(styles.items()):
+        largest = table[list(styles)].max().idxmax()
+        for slot, (column, (_, color, marker)) in enumerate(styles.items()):
             x = table["layer"] + 0.8 * ((slot + within_layer) / len(styles) - 0.5)
-            axes.scatter(
-                x, table[column], s=4, alpha=0.5, linewidth=0, color=line.color, marker=line.marker
-            )
-            draw_curve(axes, means, "layer", column, line)
-            if table[column].max() == table[list(styles)].max(axis=None):
+            points = {"s": 4, "alpha": 0.5, "linewidth": 0, "color": color, "marker": marker}
+            axes.scatter(x, table[column], **points)
+            draw_curve(axes, means, "layer", column, styles[column])
+            if column == largest:
                 row = table[column].idxmax()
-                name = f"{table['layer'][row]}-{table['head'][row]}"
+                to_the_right = {"xytext": (3, 0), "textcoords": "offset points", "va": "center"}
                 point = (x[row], table[column][row])
-                axes.annotate(
-                    name, point, xytext=(3, 0), textcoords="offset points", va="center",
-                    path_effects=HALO,
-                )  # fmt: skip
+                axes.annotate(labels[row], point, path_effects=HALO, **to_the_right)
         axes.set(title=panel_title, ylabel=ylabel, xlim=(0.4, layers + 0.6))
     axes_of_panels[-1].set(xlabel="Layer", xticks=style.counting_ticks(layers))
     return figure
@@ -334,28 +328,26 @@ def fig6_clusters(
         "; ".join(f"{label} {behaviour}" for label, behaviour in findings),
     )
     panels = panel_grid(figure, 4, 2)
-    broad, special, syntax, by_layer = panels
-    marker = {"s": 9 if len(points) < 200 else 5, "edgecolors": style.MUTED, "linewidths": 0.3}
-    shares = {"cmap": style.SEQUENTIAL, "norm": Normalize(0, 1), **marker}
-    broad.scatter(*points.T, c=averages["entropy"] / averages["uniform"], **shares)
-    broad.set_title("entropy / uniform")
-    by_share = special.scatter(*points.T, c=averages[top], **shares)
-    special.set_title(f"attention to {styles[top].label}")
-    syntax.scatter(*points.T, c="white", **marker)
-    syntax.scatter(*points[is_linguistic].T, c=style.INK, **marker)  # on top
-    syntax.set_title("syntax or coreference")
     layers = positions["layer"]
-    colors = {"cmap": style.LAYER_COLORS, "norm": Normalize(1, layers.max())}
-    layer_points = by_layer.scatter(*points.T, c=layers, **colors, **marker)
-    by_layer.set_title("layer")
-    figure.colorbar(by_share, ax=panels[:2], label="Share (fraction)")
-    ticks = style.counting_ticks(layers.max(), 6)
-    figure.colorbar(layer_points, ax=panels[2:], label="Layer", ticks=ticks)
-    for axes in panels:
+    shares = {"cmap": style.SEQUENTIAL, "norm": Normalize(0, 1)}
+    drawn = {  # colours and their scale, by title
+        "entropy / uniform": (averages["entropy"] / averages["uniform"], shares),
+        f"attention to {styles[top].label}": (averages[top], shares),
+        "syntax or coreference": ("white", {}),
+        "layer": (layers, {"cmap": style.LAYER_COLORS, "norm": Normalize(1, layers.max())}),
+    }
+    marker = {"s": 9 if len(points) < 200 else 5, "edgecolors": style.MUTED, "linewidths": 0.3}
+    for axes, (panel_title, (colors, scale)) in zip(panels, drawn.items(), strict=True):
+        axes.scatter(*points.T, c=colors, **scale, **marker)
+        axes.set(title=panel_title, xlabel="First MDS dimension\n(nats per token)")
         axes.set_aspect("equal", adjustable="datalim")  # because distances are read off
         axes.margins(0.15)
-        axes.set_xlabel("First MDS dimension\n(nats per token)")
         axes.label_outer()
+    _, special, syntax, by_layer = panels
+    syntax.scatter(*points[is_linguistic].T, c=style.INK, **marker)  # on top
+    figure.colorbar(special.collections[0], ax=panels[:2], label="Share (fraction)")
+    ticks = style.counting_ticks(layers.max(), 6)
+    figure.colorbar(by_layer.collections[0], ax=panels[2:], label="Layer", ticks=ticks)
     figure.supylabel("Second MDS dimension (nats per token)")
     # The labels come last, because they are placed on the finished page.
     label_points(syntax, points, np.flatnonzero(is_linguistic).tolist(), labels)

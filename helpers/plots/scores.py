@@ -105,10 +105,9 @@ def probe_scores(table: pd.DataFrame, *, model: str, lens: str) -> Figure:
     """
     table = table[table["metric"].isin(COMPARED)]
     metric = table["metric"].mode()[0]
+    with_metric = table["probe"] + ", " + table["metric"]
     rows = table.assign(
-        name=table["probe"].where(
-            table["metric"] == metric, table["probe"] + ", " + table["metric"]
-        ),
+        name=table["probe"].where(table["metric"] == metric, with_metric),
         is_control=table["probe"].str.lower().str.startswith(CONTROLS),
         label=table["value"].map("{:.1f}".format),
     )
@@ -182,13 +181,10 @@ def relation_heatmaps(
         norm=Normalize(0, 100),
         layer_numbers=layer_numbers,
     )
+    frame = {"fill": False, "edgecolor": style.INK, "linewidth": 1, "path_effects": style.FRAME}
     for axes, (layer, head) in zip(figure.axes, best_heads, strict=False):
-        axes.add_patch(
-            Rectangle(
-                (head + 0.5, layer + 0.5), 1, 1, fill=False, edgecolor=style.INK, linewidth=1,
-                clip_on=False, path_effects=style.FRAME,
-            )
-        )  # fmt: skip
+        corner = (head + 0.5, layer + 0.5)
+        axes.add_patch(Rectangle(corner, 1, 1, clip_on=False, **frame))
     return figure
 
 
@@ -281,11 +277,12 @@ def probe_head_gains(table: pd.DataFrame, *, model: str, lens: str) -> Figure:
     gains = table[["w_gain", "u_gain"]]
     largest = float(gains.abs().max(axis=None))
     layer, head = table.loc[gains.max(axis=1).idxmax(), ["layer", "head"]].astype(int)
+    maps = {
+        "parents attend to dependents": by_head(table, "w_gain"),
+        "dependents attend to parents": by_head(table, "u_gain"),
+    }
     return heat_maps(
-        {
-            "parents attend to dependents": by_head(table, "w_gain"),
-            "dependents attend to parents": by_head(table, "u_gain"),
-        },
+        maps,
         f"Head {layer}-{head} helps the attention-only probe most",
         model,
         f"its weight times how much more {style.WEIGHT_NAMES[lens]} the right word gets",

@@ -34,6 +34,7 @@ from helpers.files import write_atomic
 from helpers.metrics.heads import layer_number
 
 HeadValues = Float[np.ndarray, "layer head"]
+Rows = Float[np.ndarray, " row"] | pd.Series
 SpecialTokens = Mapping[str, str | None]  # a model's tokens for [CLS] ("cls") and [SEP] ("sep")
 
 WIDTH = 3.3  # inches, of a column of a paper
@@ -55,7 +56,7 @@ class Style(NamedTuple):
 
 Styles = Mapping[str, Style]
 
-# Distinguishable with every type of colour blindness, and 3:1 or more against white (tested).
+# Distinguishable with every type of colour blindness, and 3:1 or more against white.
 TOKEN_STYLES = {
     "cls": Style("{cls}", "#0173B2", "o"),
     "sep": Style("{sep}", "#D55E00", "s"),
@@ -159,9 +160,8 @@ def canvas(height: float, title: str, *notes: str) -> Figure:
     plt.close(figure)  # otherwise a notebook would display it a second time
     rect = (0.0, below / total, 1.0, height / total)
     cast("ConstrainedLayoutEngine", figure.get_layout_engine()).set(rect=rect, w_pad=0.02)
-    figure.text(
-        0.01, 1 - 0.03 / total, heading, va="top", fontsize=8, fontweight="bold", label=TITLE
-    )
+    title_font = {"fontsize": 8, "fontweight": "bold"}
+    figure.text(0.01, 1 - 0.03 / total, heading, va="top", label=TITLE, **title_font)
     figure.text(0.01, 0.03 / total, note, va="bottom", fontsize=6.5, color=MUTED)
     return figure
 
@@ -209,12 +209,10 @@ def label_ends(axes: Axes, *, gap: float) -> None:
     order = np.argsort(ends)
     steps = gap * np.arange(len(lines))
     heights = isotonic_regression(np.take(ends, order) - steps).x + steps
+    options = {"transform": axes.transAxes, "va": "center"}
     for number, height in zip(order, heights, strict=True):
         line = lines[number]
-        axes.text(
-            1.02, height, line.get_label(), transform=axes.transAxes, va="center",
-            color=line.get_color(),
-        )  # fmt: skip
+        axes.text(1.02, height, line.get_label(), color=line.get_color(), **options)
 
 
 def label_points(
@@ -242,15 +240,13 @@ def label_points(
     markers = axes.transData.transform(points)
     radius = 3 * pixels
     leader = {"arrowstyle": "-", "linewidth": 0.7, "color": MUTED, "shrinkA": 0, "shrinkB": 3}
+    options = {"textcoords": "offset points", "ha": "center", "va": "center", "zorder": 5}
+    options |= {"arrowprops": leader, "in_layout": False, "path_effects": HALO}
     # What a covered marker costs, in pixels of distance; among many points, lines would be long.
     covering_cost = 1_000 if len(points) <= 200 else 6
     occupied = [Bbox([marker, marker]).padded(radius) for marker in markers[labelled]]
     for index, label in zip(labelled, labels, strict=True):
-        note = axes.annotate(
-            label, points[index], xytext=(0, 0), textcoords="offset points", ha="center",
-            va="center", zorder=5, arrowprops=leader, in_layout=False,
-            path_effects=HALO,
-        )  # fmt: skip
+        note = axes.annotate(label, points[index], xytext=(0, 0), **options)
         text_size = np.asarray(Text.get_window_extent(note).size)  # without the line
         size = text_size + 3 * pixels  # with a margin
         lefts = np.linspace(axes.bbox.x0, axes.bbox.x1 - size[0], LABEL_STEPS)
@@ -295,13 +291,7 @@ def draw_curve(
         axes.fill_between(table[x], low, high, color=color, alpha=0.2, linewidth=0)
 
 
-def draw_intervals(
-    axes: Axes,
-    low: Float[np.ndarray, " row"],
-    high: Float[np.ndarray, " row"],
-    y: Float[np.ndarray, " row"],
-    **options: Any,
-) -> None:
+def draw_intervals(axes: Axes, low: Rows, high: Rows, y: Rows, **options: Any) -> None:
     """Draw horizontal intervals, wherever their values are, with options of ``Axes.errorbar``."""
     axes.errorbar((low + high) / 2, y, xerr=(high - low) / 2, fmt="none", **options)
 

@@ -86,6 +86,30 @@ class Attn(HeadProbe):
         return with_root(root.sum(-1), halves[..., 0] + halves[..., 1].mT)
 
 
+class AttnWithRule(Attn):
+    """Attn with the log-probability of the rule of tags and places, which begins as the rule alone.
+
+    What do all attention heads add to what tags and places say (beyond the paper)?
+
+    Parameters
+    ----------
+    data
+        The sentences.
+    log_p
+        ``log P`` of ROOT and of every word as the parent of each word, for each sentence.
+    """
+
+    def __init__(self, data: ProbeData, log_p: list[Float[Tensor, "_word _candidate"]]) -> None:
+        super().__init__(data)
+        self.log_p = log_p
+        self.rule = nn.Parameter(torch.ones(()))
+
+    def forward(self, batch: Batch) -> Scores:
+        """Score ROOT and every word as the head of each word."""
+        log_p = torch.stack([self.log_p[index] for index in batch.sentences])
+        return super().forward(batch) + self.rule * log_p
+
+
 class DistancesWords(HeadProbe):
     """One hidden layer over both words' vectors and their distance.
 

@@ -1,4 +1,7 @@
-"""Table 3 (section 5): every probe's attachment scores, and the tables of them."""
+"""Table 3 (section 5): every probe's attachment scores, and the tables of them.
+
+`all_heads_add` is a row of additions.csv (section 4.2, beyond the paper).
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,32 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from jaxtyping import Float
+from torch import Tensor
 
 from helpers.cache import cached
+from helpers.data.links import ROOT, read_links
 from helpers.metrics import by_model
 from helpers.metrics.heads import head_rows, layers_from_1
 from helpers.metrics.reference import COMPARED, UAS_WITHOUT_PUNCTUATION, UUAS, paper_table3
+from helpers.metrics.statistics import cluster_sums
+from helpers.metrics.tags_and_places import UNSEEN, ParentRule, mean_gain
 from helpers.probes import CODE
 from helpers.probes.data import ProbeData, attention_block, prepare
-from helpers.probes.modules import Attn, BilinearProbe, DistancesWords, StructuralProbe
+from helpers.probes.modules import (
+    Attn,
+    AttnWithRule,
+    BilinearProbe,
+    DistancesWords,
+    StructuralProbe,
+)
 from helpers.probes.training import (
     CONTROL_TASK,
     UNDIRECTED,
     ProbeCounts,
     attachment,
+    predict_heads,
     seeded,
     stack_seeds,
     train,
@@ -37,6 +52,7 @@ STRUCTURAL = "Structural probe"
 BILINEAR = "Bilinear probe on hidden states"
 RANDOM_INIT = "Random-init "  # names of a control's probes begin with it
 ENTROPY_MATCHED = "Entropy-matched "
+ALL_HEADS = "all heads, mean of relations"
 HIDDEN = {STRUCTURAL: StructuralProbe, BILINEAR: BilinearProbe}
 METRICS = {STRUCTURAL: UUAS}  # of all other probes: UAS without punctuation
 # The pairs of probes that section 5 compares.
@@ -340,3 +356,60 @@ def attention_contrast(data: ProbeData) -> Float[np.ndarray, " feature"]:
             remaining = maps[dependents].sum(1) - maps[dependents, dependents] - gold
             contrasts.append(gold - remaining / (len(heads) - 2))
     return np.concatenate(contrasts).mean(0, dtype=np.float64)
+
+
+def all_heads_add(store: Any, relations: list[str]) -> pd.DataFrame:
+    """Compute what all heads together add to the rule, as a mean over relations, once.
+
+    Parameters
+    ----------
+    store
+        Word-level maps of a treebank with tags.
+    relations
+        The relations of `helpers.metrics.tags_and_places.addition_table`.
+
+    Returns
+    -------
+    DataFrame
+        The row `ALL_HEADS`, with ``count``, ``rule``, ``with_head`` and ``added`` of the words of
+        dev, as in that table.  The rule chooses among all words, whatever the mask.
+    """
+
+    def compute() -> pd.DataFrame:
+        data = prepare(store)
+        log_p = log_p_with_root(store)
+        probe = AttnWithRule(data, log_p)
+        rule = AttnWithRule(data, log_p)  # not trained, its other weights are zero
+        train([probe], data, data.splits["train"])
+        dev = data.splits["dev"]
+        parses = data.parses_of(dev)
+        gold = np.concatenate([parse.heads for parse in parses])
+        by_both = np.concatenate(predict_heads(probe, data, dev)) == gold
+        by_rule = np.concatenate(predict_heads(rule, data, dev)) == gold
+        values = np.column_stack([by_both, by_rule, np.ones_like(gold)])
+        relation = np.concatenate([read_links(store.record(index)).relation for index in dev])
+        article = np.repeat([parse.article for parse in parses], list(map(len, parses)))
+        sums = []
+        for name in relations:
+            words = relation == name
+            sums.append(cluster_sums(values[words], article[words], np.unique(article)))
+        return pd.DataFrame([{"relation": ALL_HEADS, **mean_gain(sums, "rule", "added")}])
+
+    inputs = {"store": store.key, "relations": relations}
+    return cached("all-heads-add", compute, inputs=inputs, code=CODE)
+
+
+def log_p_with_root(store: Any) -> list[Float[Tensor, "_word _candidate"]]:
+    """Compute ``log P`` of the rule for ROOT and all words; a root's is known from its relation."""
+    rule = ParentRule(store)
+    tables = []
+    for example in store:
+        links = read_links(example.record)
+        is_root = links.relation == ROOT
+        root_log_p = np.log(np.where(is_root, 1, UNSEEN))[:, None]
+        word_log_p = rule.log_probabilities(example, links)
+        # Of equal words, the nearest counts.
+        word_log_p -= 1e-5 * np.abs(links.word[:, None] - np.arange(len(links.word)))
+        word_log_p[is_root] = np.log(UNSEEN)
+        tables.append(torch.from_numpy(np.hstack([root_log_p, word_log_p]).astype(np.float32)))
+    return tables

@@ -5,29 +5,20 @@ import pandas as pd
 import pytest
 from plot_checks import BERT
 
-from helpers.metrics.atlas import COLUMNS, head_atlas
+from helpers.metrics.atlas import COLUMNS, SOURCES, head_atlas
 from helpers.metrics.heads import DIRECTIONS
 
 SHARES = ("previous", "current", "next", "cls", "sep", "first", "punctuation")
 
 
-def one_head(entropy=2.0, relation="dobj", direction=DIRECTIONS[0], **numbers):
+def one_head(**numbers):
     """Make the tables of a model with the head 3-1 alone, and the relation that it does best."""
-    place = {"layer": [3], "head": [1]}
-    shares = {name: [numbers.get(name, 0.1)] for name in SHARES}
-    of_head = {
-        name: [numbers.get(name, 0.0)] for name in ("among", "nearest", "lead_low", "coreference")
-    }
-    tables = {
-        "relative_position": pd.DataFrame({**place, **shares}).filter([*place, *SHARES[:3]]),
-        "token_types": pd.DataFrame({**place, **shares}).filter([*place, *SHARES[3:]]),
-        "entropy": pd.DataFrame({**place, "entropy": entropy, "uniform": np.log(100)}),
-        "repeated_tokens": pd.DataFrame(
-            {**place, **{name: [numbers.get(name, 0.0)] for name in ("same", "after_same")}}
-        ),
-    }
-    best = pd.DataFrame({**place, "relation": relation, "direction": direction, **of_head})
-    return tables, best
+    defaults = dict.fromkeys(SHARES, 0.1) | {"entropy": 2.0, "uniform": np.log(100)}
+    defaults |= {"relation": "dobj", "direction": DIRECTIONS[0], "coreference": 0.0}
+    defaults |= dict.fromkeys(("among", "nearest", "lead_low", "same", "after_same"), 0.0)
+    row = pd.DataFrame([{"layer": 3, "head": 1, **defaults, **numbers}])
+    tables = {name: row[["layer", "head", *columns]] for name, columns in SOURCES.items()}
+    return tables, row
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from references import (
     HEADS,
@@ -12,7 +13,6 @@ from references import (
     point,
     random_example,
     random_treebank,
-    slow_no_op,
     slow_words,
 )
 
@@ -31,6 +31,7 @@ from helpers.metrics.head_counts import count_heads
 from helpers.metrics.heads import DIRECTIONS, head_indices
 from helpers.metrics.reference import paper_names, paper_table1, relation_table, scheme_of
 from helpers.metrics.statistics import effective_clusters, resampled_ratios
+from helpers.store.store import Example
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +62,10 @@ def test_table_1_has_the_best_head_and_the_best_offset(mask):
     det = beside_paper(table).set_index("relation").loc["det"]
     assert det[["paper_accuracy", "paper_head", "fit"]].tolist() == [94.3, "8-11", "exact"]
     assert dependency_heads(counts, minimum=10_000).empty
+    # A mask that hides later words decides in which direction a relation is read.
+    summary = relation_summary(counts, held_out_heads(counts, minimum=5))["quantity"]
+    has_direction = "share whose dependents attend to heads" in set(summary)
+    assert has_direction != MASKS[mask].causal
 
 
 def test_all_words_are_compared_with_the_paper_if_the_annotation_is_trees():
@@ -105,20 +110,11 @@ def test_held_out_heads_are_chosen_on_train_and_scored_on_dev(treebank):
         )  # fmt: skip
         assert row["p_holm"] > 0.05  # on dev the head is random
     assert (table.loc[["det", "dobj"], "train_accuracy"] == 100).all()
-
-
-def test_score_every_head_equals_a_slow_reference(treebank):
-    counts = count_heads(treebank)
-    train = [sentence for sentence in treebank if sentence.record["split"] == "train"]
-    offsets = counts.of_split("train")
-    table = score_every_head(counts, minimum=5).query("relation in ['det', 'dobj', 'poss']")
-    assert len(table) == 3 * len(DIRECTIONS) * LAYERS * HEADS
-    for row in table.itertuples():
-        words = slow_words(train, row.relation, row.direction, row.layer - 1, row.head - 1)
-        right = 100 * np.mean([pick in parents for *_, parents, pick in words])
-        best_offset = offsets.rival_accuracy(row.relation)[0, 0].max()
-        assert row.train_accuracy == pytest.approx(right)
-        assert row.train_margin == pytest.approx(right - best_offset)
+    scores = score_every_head(counts, minimum=5).set_index(["relation", "direction", "layer"])
+    scores_of_head = scores.loc[("det", TO_PARENT, 1)].set_index("head").loc[2]
+    best_offset = counts.of_split("train").rival_accuracy("det")[0, 0].max()
+    assert scores_of_head["margin"] == pytest.approx(table.loc["det", "margin"])
+    assert scores_of_head[["train_accuracy", "train_margin"]].tolist() == [100, 100 - best_offset]
 
 
 def test_tables_without_frequent_relations_are_empty(treebank):
@@ -128,29 +124,58 @@ def test_tables_without_frequent_relations_are_empty(treebank):
     assert no_op_table(treebank, held_out).empty and relation_summary(counts, held_out).empty
 
 
-@pytest.mark.parametrize("same_head", [True, False])
-def test_no_op_equals_a_slow_reference(same_head):
-    treebank = random_treebank("full")
-    held_out = held_out_heads(count_heads(treebank), minimum=5)
-    if same_head:
-        held_out["head"] = "2-1"
-        held_out["direction"] = np.where(held_out["relation"] == "det", *DIRECTIONS[::-1])
-    held_out["margin"] = np.where(held_out["relation"] == "poss", 5.0, 50.0)
-    held_out["p_holm"] = 0.01
-    table = no_op_table(treebank, held_out).set_index("relation")
-    with_function = table.loc["heads with a function"]
-    by_relation = held_out[held_out["relation"] != "All"].set_index("relation")
-    assert set(table.index) == {*by_relation.index, "heads with a function"}
-    for column in ("with", "without", "difference"):
-        assert with_function[column] == pytest.approx(table.loc[["det", "dobj"], column].mean())
-        assert (table[f"{column}_low"] < table[column]).all()
-    for relation in by_relation.index:
-        row = table.loc[relation]
-        expected = slow_no_op(treebank, by_relation, relation)
-        assert row[["count", "with", "without"]].tolist() == pytest.approx(expected, rel=1e-4)
-        assert row["difference"] == pytest.approx(row["without"] - row["with"])
-    held_out["p_holm"] = 0.2
-    assert "heads with a function" not in set(no_op_table(treebank, held_out)["relation"])
+def no_op_sentence(number, special_share):
+    """Make a dev sentence of which three nouns and one verb are objects of the last word.
+
+    ``special_share(tag, is_object)`` is each word's attention to [CLS]; a tenth goes to the parent,
+    and the rest to the word itself.
+    """
+    rng = np.random.default_rng(number)
+    nouns, verbs = rng.permutation(4), 4 + rng.permutation(3)
+    objects = {*nouns[:3].tolist(), int(verbs[0])}
+    tags = ["NOUN"] * 4 + ["VERB"] * 4
+    maps = np.zeros((1, 2, 9, 9))
+    for word, tag in enumerate(tags):
+        share = special_share(tag, word in objects)
+        maps[..., word + 1, word + 1] = 0.9 - share
+        maps[..., word + 1, [0, 8]] += (share, 0.1)
+    pairs = [[word, 7, "dobj"] for word in sorted(objects)] + [[7, 7, "root"]]
+    record = {"words": list("abcdefgh"), "tags": tags, "pairs": pairs, "split": "dev"}
+    return Example(number, maps, record | {"source": f"article {number}"}, offset=1)
+
+
+@pytest.mark.parametrize(
+    ("special_share", "share_with", "share_without", "within_tag"),
+    [
+        # Verbs attend to [CLS] more than nouns, and are rarely objects.
+        (lambda tag, is_object: 0.2 if tag == "NOUN" else 0.6, 0.3 / 0.9, 0.5, -1 / 30),
+        # Whatever the tag, words without the relation attend to [CLS] more.
+        (lambda tag, is_object: 0.18 if is_object else 0.5, 0.2, 0.5, 0.3),
+    ],
+)
+def test_no_op_of_a_planted_confounder_and_of_an_effect_by_hand(
+    special_share, share_with, share_without, within_tag
+):
+    sentences = [no_op_sentence(number, special_share) for number in range(30)]
+    columns = ["relation", "head", "direction", "margin", "p_holm"]
+    rows = [("dobj", "1-1", TO_PARENT, 50.0, 0.01), ("dobj", "1-2", DIRECTIONS[1], 5.0, 0.01)]
+    held_out = pd.DataFrame(rows, columns=columns)
+    table = no_op_table(sentences, held_out).set_index("head", drop=False)
+    row = table.loc["1-1"]
+    expected = [120, share_with, share_without, share_without - share_with]
+    assert row[["count", "with", "without", "difference"]].tolist() == pytest.approx(expected)
+    # Of nouns and verbs, the first with three times as many objects.
+    assert row["within_tag"] == pytest.approx(within_tag)
+    assert row["within_tag_low"] - 1e-6 <= row["within_tag"] <= row["within_tag_high"] + 1e-6
+    from_verbs = table.loc["1-2"]  # the last word, which attends to none of its objects
+    verb = special_share("VERB", False)
+    assert from_verbs[["count", "with"]].tolist() == pytest.approx([30, verb])
+    with_function = table.set_index("relation").loc["heads with a function"]  # that of 1-1 alone
+    numbers = table.columns.drop(["relation", "head", "direction"])
+    assert with_function[numbers].tolist() == row[numbers].tolist()
+    few = no_op_table(sentences[:1], held_out.assign(p_holm=0.2)).set_index("head")
+    assert np.isnan(few.loc["1-1", "within_tag"]) and few.loc["1-1", "difference"] > 0
+    assert set(few["relation"]) == {"dobj"}
 
 
 def test_relation_summary_of_planted_heads():
@@ -176,65 +201,46 @@ def test_relation_summary_of_planted_heads():
     share = table.loc["share whose dependents attend to heads"]
     assert share["value"] == share["value_low"] == 1  # pobj is left out
     assert share["value_p"] < 0.001  # no resample has another direction
-    of_no_table = {"det": "a", "nsubj": "b", "prep": "c", "pobj": "d"}
-    names = tuple(of_no_table.get(name, name) for name in counts.names)
-    summary = relation_summary(
-        replace(counts, names=names), held_out.replace({"relation": of_no_table})
-    )
+    renamed = replace(counts, relation=np.char.add(counts.relation, "2"))
+    held_out = held_out[held_out["relation"] != "All"]
+    summary = relation_summary(renamed, held_out.assign(relation=held_out["relation"] + "2"))
     assert summary["quantity"].tolist() == ["mean margin", "share with a slight margin"]
-
-
-@pytest.mark.parametrize("mask", MASKS)
-def test_a_mask_that_hides_later_words_says_nothing_about_directions(mask):
-    counts = count_heads(random_treebank(mask))
-    summary = relation_summary(counts, held_out_heads(counts, minimum=5))
-    has_row = "share whose dependents attend to heads" in set(summary["quantity"])
-    assert has_row != MASKS[mask].causal
 
 
 def test_the_largest_margin_has_bounds_that_allow_for_the_choice():
     """Without any difference, the best of many relations is seldom above zero."""
     rng = np.random.default_rng(0)
     words = np.full((40, 12), 10)
-    found = 0
+    n_above = 0
     for _ in range(60):
         leads = rng.normal(0, 100, (40, 12))
         values = leads.sum(axis=0) / words.sum(axis=0)
         largest = largest_of(values, resampled_ratios(leads, words, 1000), words)
         assert largest.low < largest.value == values.max() < largest.high
         assert largest.df == effective_clusters(words)[0] - 1
-        found += largest.low > 0
-    assert found <= 5
+        n_above += largest.low > 0
+    assert n_above <= 5
 
 
-def test_special_tokens_change_the_share_of_heads_that_lose_more_than_the_limit():
+def test_special_tokens_change_the_share_scores_of_heads_that_lose_more_than_the_limit():
+    """Nothing attends to special tokens, except that all words of head 1-1 prefer [CLS]."""
     sentences = random_treebank("full")
-    for sentence in sentences:  # in one layer, special tokens get little
-        sentence.stored_attention[0, :, :, [0, -1]] *= 0.001
-        sentence.stored_attention[0, :, [0, -1]] *= 0.001
+    for sentence in sentences:
+        sentence.stored_attention[..., [0, -1]] = sentence.stored_attention[:, :, [0, -1]] = 0
+        sentence.stored_attention[0, 0, :, 0] = sentence.stored_attention[0, 0, 0] = 2
     counts = count_heads(sentences)
-    with_special = count_heads(sentences, special_tokens=True)
-    accuracies = counts.accuracy("All"), with_special.accuracy("All")
-    losses = []
-    for layer, head in np.ndindex(LAYERS, HEADS):
-        best = accuracies[0][:, layer, head].argmax()
-        losses.append(np.subtract(*accuracies)[best, layer, head])
-    share = np.mean(np.array(losses) <= 5)
-    (row,) = special_token_summary(counts, with_special).to_dict("records")
-    assert 0 < share < 1
-    assert row["value"] == row["value_low"] == row["value_high"] == pytest.approx(share)
+    summary = special_token_summary(counts, count_heads(sentences, special_tokens=True))
+    share = 1 - 1 / (LAYERS * HEADS)
+    columns = ["value", "value_low", "value_high"]
+    assert summary[columns].to_numpy() == pytest.approx(np.full((1, 3), share))
     assert special_token_summary(counts, counts).empty
 
 
 def test_schemes_of_relation_names_and_their_names_in_the_paper():
-    schemes = {
-        "ud": {"root", "nsubj", "compound", "obj", "case", "nmod:poss"},
-        "clear": {"ROOT", "nsubj", "compound", "prep", "pobj", "dobj"},
-        "stanford": {"root", "nsubj", "nn", "prep", "pobj", "dobj"},
-    }
+    schemes = {"ud": {"obj", "case", "compound"}, "clear": {"ROOT", "dobj"}, "stanford": {"nn"}}
     for scheme, relations in schemes.items():
         assert scheme_of(relations) == scheme
-    assert paper_names(schemes["ud"])["obj"] == "dobj" and "case" not in paper_names(schemes["ud"])
+    assert paper_names(schemes["ud"]) == {"obj": "dobj", "compound": "nn"}
     table = relation_table().query("fit != 'rough'")
     expected = set(paper_table1().index) - {"All", "mark"}
     for scheme, missing in (("clear", set()), ("ud", {"prep", "pobj"})):

@@ -7,7 +7,6 @@ from references import (
     HEADS,
     LAYERS,
     MASKS,
-    TO_PARENT,
     point,
     random_example,
     random_treebank,
@@ -16,7 +15,6 @@ from references import (
 
 from beyond import per_example
 from helpers.errors import InputError
-from helpers.metrics import surface
 from helpers.metrics.head_counts import OFFSETS, count_heads
 from helpers.metrics.heads import DIRECTIONS
 from helpers.store.maps import open_maps
@@ -75,50 +73,25 @@ def test_the_pick_of_an_s_is_that_of_its_possessor_by_hand():
     np.testing.assert_allclose(counts.accuracy("All"), by_relation / 5)
 
 
-@pytest.mark.parametrize("visible", [(), [MASKS["causal"]]], ids=["unknown mask", "causal mask"])
-def test_a_word_that_sees_only_itself_picks_nothing(visible):
-    """Of equal weights, the second word would be the first, and right."""
-    maps = np.tril(np.ones((1, HEADS, 3, 3))) / np.arange(1, 4)[:, None]
-    record = {"words": "abc", "pairs": [[0, 1, "det"]]}
-    counts = count_heads([Example(0, maps, record, offset=0, visible=visible)])
-    det = counts.accuracy("det")[DIRECTIONS.index(TO_PARENT), 0]
-    assert np.isnan(det).all() if visible else (det == 0).all()
-
-
 @pytest.mark.parametrize("records", [[], [{"words": ["a"]}], [{"tokens": ["a"]}]])
 def test_texts_without_annotation_are_refused(records):
     examples = [Example(7, np.zeros((1, 1, 3, 3)), record) for record in records]
     with pytest.raises(InputError, match="no syntactic heads and no pairs"):
         count_heads(examples)
+    with pytest.raises(InputError, match="no test sentences"):
+        count_heads(random_treebank("full", 4)).of_split("test")
 
 
-def test_a_treebank_without_a_split_is_refused():
-    record = {"words": "ab", "pairs": [[0, 1, "a"]], "split": "dev"}
-    counts = count_heads([random_example(np.random.default_rng(0), "full", record)])
-    with pytest.raises(InputError, match="no train sentences"):
-        counts.of_split("train")
-
-
-def test_measures_of_each_example_add_up_to_those_of_the_corpus():
+def test_picks_of_each_example_add_up_to_those_of_the_corpus():
     examples = random_treebank("full", 6)
-    maps = [example.stored_attention for example in examples]
     tokens = [["[CLS]", *example.record["words"], "[SEP]"] for example in examples]
     records = [{"pairs": example.record["pairs"]} for example in examples]
-    store = open_maps(maps, tokens, records=records)
-    picks = pd.concat(per_example.picks(store))
-    counts = count_heads(store)
-    for relation in ("det", "dobj"):
-        rows = picks[picks["relation"] == relation]
-        by_head = rows.groupby(["direction", "layer", "head"])["right"].mean()
-        for number, direction in enumerate(DIRECTIONS):
-            accuracy = 100 * by_head[direction].to_numpy().reshape(LAYERS, HEADS)
-            np.testing.assert_allclose(counts.accuracy(relation)[number], accuracy)
-    measures = pd.concat(per_example.section_3(store))
-    assert len(measures) == 6 * LAYERS * HEADS
-    columns = ["previous", "entropy", "cls"]
-    means = measures.groupby(["layer", "head"])[columns].mean()
-    table = surface.head_table(surface.sums(store), columns)
-    np.testing.assert_allclose(means, table[columns], rtol=1e-5)
+    store = open_maps([example.stored_attention for example in examples], tokens, records=records)
+    picks = pd.concat(per_example.picks(store)).query("relation == 'det'")
+    by_head = picks.groupby(["direction", "layer", "head"])["right"].mean()
+    for number, direction in enumerate(DIRECTIONS):
+        accuracy = 100 * by_head[direction].to_numpy().reshape(LAYERS, HEADS)
+        np.testing.assert_allclose(count_heads(store).accuracy("det")[number], accuracy)
 
 
 def test_picks_leave_out_what_a_mask_hides():

@@ -1,10 +1,12 @@
 """Labels of attention heads, and the word that a head picks: by hand, and every tie."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from references import slow_pick
 
 from helpers.data.links import read_links
+from helpers.metrics import by_model, rows_of_model
 from helpers.metrics.heads import (
     DIRECTIONS,
     by_head,
@@ -82,3 +84,12 @@ def test_labels_and_tables_of_heads():
     assert (by_head(table.sample(frac=1, random_state=0), "value") == values).all()
     rows = table.assign(head=labels, direction=DIRECTIONS[1])
     np.testing.assert_array_equal(head_indices(rows), [[1] * 6, [0, 0, 0, 1, 1, 1], [0, 1, 2] * 2])
+
+
+def test_rows_of_a_model_and_of_its_controls():
+    trained = pd.DataFrame({"layer": [1, 2], "previous": [0.5, 0.25]})
+    table = by_model({"trained": trained, "random": 2 * trained})
+    assert list(table) == ["model", "layer", "previous"]
+    pd.testing.assert_frame_equal(rows_of_model(table), trained)
+    pd.testing.assert_frame_equal(rows_of_model(table, "random"), 2 * trained)
+    assert rows_of_model(trained) is trained and rows_of_model(trained, "random").empty

@@ -4,15 +4,13 @@ import dataclasses
 import json
 
 import numpy as np
-import pandas as pd
 import pytest
 from store_tools import extract_small
 
 from helpers.errors import InputError
-from helpers.metrics import clustering, dependency_heads, heads, panels, surface
+from helpers.metrics import clustering, dependency_heads, heads, surface
 from helpers.metrics.head_counts import head_counts
 from helpers.model.sites import attending_layers
-from helpers.plots import scores
 from helpers.store.extract import extract
 from helpers.store.store import Store
 from helpers.study import head_grid
@@ -58,42 +56,6 @@ def test_heads_of_relations_are_named_by_the_number_of_their_layer(
         assert heads.head_label(layer, head) == plain
         assert heads.head_label(layer, head, NUMBERS) == label
     assert not tables[0]["head"].equals(tables[1]["head"])
-
-
-def test_section_6_compares_layers_that_attend_one_after_the_other():
-    rng = np.random.default_rng(0)
-    points = rng.normal(size=(12, 2))
-    between = np.linalg.norm(points[:, None] - points, axis=-1)
-    tables = []
-    for numbers in ((), NUMBERS):
-        distances = clustering.distance_table(between, 3, 4, numbers)
-        tables.append(clustering.cohesion_table(distances, distances).drop(columns="layer"))
-        positions = heads.head_rows(3, 4, numbers=numbers).assign(behaviour="other")
-        found = {"relation": ["dobj"], "head": [distances.index[5]], "accuracy_low": [60.0]}
-        found = pd.DataFrame({**found, "baseline": [50.0]})
-        marked = clustering.mark_findings(positions, {"dependency_heads": found})
-        assert marked["behaviour"].tolist().index("dobj") == 5
-    pd.testing.assert_frame_equal(*tables)
-
-
-def test_heat_maps_have_the_numbers_of_the_layers():
-    accuracies = {("nsubj", heads.DIRECTIONS[0]): 100 * np.eye(3, 4)[[1, 0, 2]]}
-    figure = scores.relation_heatmaps(accuracies, model="hybrid", layer_numbers=NUMBERS)
-    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["2", "4", "7"]
-    assert "2-2: 100%" in figure.axes[0].get_title("left")
-
-
-def test_panels_find_heads_by_the_numbers_of_their_layers(numbered, sentences, own_cache):
-    store = extract(numbered, sentences, level="word", max_tokens=60)
-    counts = head_counts(store)
-    table = dependency_heads.dependency_heads(counts, minimum=1)
-    relations = {name: name for name in table["relation"]}
-    labels = set(table["head"])
-    for panel in panels.relation_panels(store, table, relations):
-        label = panel.title.removeprefix("Head ").partition(":")[0]
-        layer, head = heads.parse_head(label, NUMBERS)
-        assert label in labels
-        assert (panel.location.layer, panel.location.head) == (NUMBERS[layer], head + 1)
 
 
 def test_attending_layers_leave_out_what_a_configuration_calls_other(encoder, monkeypatch):

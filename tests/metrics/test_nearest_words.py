@@ -1,21 +1,25 @@
 """The nearest word of one class, and the tables of section 4.2 that read maps."""
 
+import itertools
+from collections import Counter
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 from references import MASKS, TO_PARENT, point, random_example, random_treebank, slow_words
 
-from helpers.metrics.dependency_heads import held_out_heads, relation_tables
+from helpers.metrics.dependency_heads import held_out_heads
 from helpers.metrics.head_counts import count_heads
 from helpers.metrics.heads import head_indices
 from helpers.metrics.nearest_words import (
     accuracy_by_distance,
+    add_nearest,
     choose_rules,
     judge_words,
     nearest_summary,
     nearest_word,
 )
-from helpers.store.maps import open_maps
 
 FAR = "heads minus nearest words, far parents"
 
@@ -42,28 +46,21 @@ def test_rules_and_leads_equal_a_slow_reference(mask):
     held_out = held_out_heads(count_heads(treebank), minimum=3)
     rules = choose_rules(treebank, held_out)
     words = judge_words(treebank, rules)
-    splits = {name: [e for e in treebank if e.record["split"] == name] for name in ("train", "dev")}
-    every_rule = [(tag, side) for tag in ("DET", "NOUN", "VERB") for side in ("left", "right")]
     for row, head in zip(rules.to_dict("records"), head_indices(rules).T, strict=True):
-        found = {}
-        asked = {
-            split: slow_words(sentences, row["relation"], row["direction"], *head[1:])
-            for split, sentences in splits.items()
-        }
-        for rule in every_rule:
-            found[rule] = [
-                slow_nearest(example.record["tags"], word, rule) in parents
-                for example, word, _, parents, _ in asked["train"]
-            ]
+        questions = slow_words(treebank, row["relation"], row["direction"], *head[1:])
+        n_right, leads, far = Counter(), [], []
         chosen = (row["nearest_class"], row["nearest_side"])
-        assert sum(found[chosen]) == max(map(sum, found.values()))
-        leads, far = [], []
-        for example, word, query, parents, pick in asked["dev"]:
+        for example, word, query, parents, pick in questions:
+            if example.record["split"] == "train":
+                for rule in itertools.product(("DET", "NOUN", "VERB"), ("left", "right")):
+                    n_right[rule] += slow_nearest(example.record["tags"], word, rule) in parents
+                continue
             nearest = slow_nearest(example.record["tags"], word, chosen)
             leads.append((pick in parents) - (nearest in parents))
             distance = min((abs(parent - word) for parent in parents), default=0)
             if nearest is not None and nearest not in parents and distance > 1:
                 far.append((pick in parents) - (pick == nearest and pick != query))
+        assert n_right[chosen] == max(n_right.values())
         rows = words[words["relation"] == row["relation"]]
         assert 100 * rows["head"].mean() == pytest.approx(row["dev_accuracy"])
         assert rows["head_lead"].tolist() == leads
@@ -108,41 +105,18 @@ def test_leads_and_distances_by_hand(determiners):
     assert table[table["relation"] == "every relation"]["count"].tolist() == [2, 3]
 
 
-def tables_of(records):
-    """Compute the tables of section 4.2 for random maps over seven words."""
-    rng = np.random.default_rng(0)
-    maps = rng.dirichlet(np.ones(9), (len(records), 2, 3, 9))
-    tokens = [["[CLS]", *"abcdefg", "[SEP]"]] * len(records)
-    store = open_maps(list(maps), tokens, records=records)
-    return relation_tables(store, count_heads(store), minimum=5)
-
-
-@pytest.fixture
-def trees():
-    """Annotations that are trees: random parents before or after each of seven words."""
-    rng = np.random.default_rng(2)
-    records = []
-    for number in range(60):
-        order = rng.permutation(7)
-        heads = [0] * 7
-        for place, word in enumerate(order[1:], 1):
-            heads[word] = int(order[rng.integers(place)]) + 1
-        relations = [str(rng.choice(["det", "obj"])) if head else "root" for head in heads]
-        tags = ["NOUN", "VERB", "DET", "NOUN", "ADJ", "VERB", "DET"]
-        record = {"heads": heads, "relations": relations, "tags": tags}
-        records.append(record | {"document": f"d{number // 3}"})
-    return records
-
-
-def test_tables_without_tags_have_heads_and_offsets(trees):
-    expected = tables_of(trees)
-    tables = tables_of(
-        [{name: value for name, value in record.items() if name != "tags"} for record in trees]
+def test_tables_without_tags_have_heads_and_offsets():
+    trees = random_treebank("full")
+    without = [replace(tree, record={**tree.record, "tags": None}) for tree in trees]
+    held_out = held_out_heads(count_heads(trees), minimum=5)
+    with_tags, words = (
+        judge_words(trees_read, choose_rules(trees_read, held_out))
+        for trees_read in (trees, without)
     )
-    held_out = tables["dependency_heads_held_out"]
-    assert held_out["dev_accuracy"].notna().all() and held_out["nearest_accuracy"].isna().all()
-    by_distance = tables["accuracy_by_distance"]
-    assert by_distance[["nearest", "head_lead"]].isna().all(axis=None)
     columns = ["relation", "distance", "count", "head", "offset"]
-    pd.testing.assert_frame_equal(by_distance[columns], expected["accuracy_by_distance"][columns])
-    assert FAR not in set(tables["relation_summary"]["quantity"])
+    table = accuracy_by_distance(words)
+    pd.testing.assert_frame_equal(table[columns], accuracy_by_distance(with_tags)[columns])
+    assert table[["nearest", "head_lead"]].isna().all(axis=None)
+    scores = add_nearest(choose_rules(without, held_out), words)
+    assert scores["dev_accuracy"].notna().all() and scores["nearest_accuracy"].isna().all()
+    assert nearest_summary(words).empty

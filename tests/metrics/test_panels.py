@@ -1,13 +1,10 @@
 """The panels of Figures 1 and 5 have the sentences and pairs that the tables name."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
 from viewer_stores import DOCUMENT, word_store
 
-from helpers.data.records import Visible
 from helpers.metrics import panels
 from helpers.metrics.heads import DIRECTIONS
 from helpers.metrics.panels import Link, coreference_panels, pattern_panels, relation_panels
@@ -20,7 +17,8 @@ POSSESSIVE = {
 }
 PATTERNS = dict.fromkeys(("previous", "next", "first", "cls", "sep", "punctuation"), 0.1)
 COREFERENCE_TABLE = pd.DataFrame({
-    "system": ["head", "nearest mention"], "type": "all", "accuracy": [50.0, 20.0],
+    "system": ["nearest mention", "head match", "head"], "type": "all",
+    "accuracy": [20.0, 30.0, 50.0],
 })  # fmt: skip
 
 
@@ -73,16 +71,6 @@ def test_a_success_and_a_failure_are_the_first_of_their_kind():
     assert wrong.links == [Link(6, 0, "wrong"), Link(6, 7, "missed")]
 
 
-def test_relation_panels_of_a_causal_model_have_the_links_that_can_be_seen():
-    """A decoder's adjectives see neither of "old Ann" and "red hat", its nouns both."""
-    store = one_head(POSSESSIVE)
-    maps = np.tril(np.ones((1, 1, 11, 11)))
-    causal = [Visible(causal=True, window=None)]
-    store.examples[0] = replace(store.examples[0], stored_attention=maps, visible=causal)
-    n_panels = [len(panels_of(store, "amod", direction)) for direction in DIRECTIONS]
-    assert n_panels == [0, 1]
-
-
 def test_pattern_panels_have_the_patterns_that_a_head_reaches():
     store = word_store(POSSESSIVE, layers=2, heads=1)
     heads = pd.DataFrame({"layer": [1, 2], "head": 1, "entropy": [3.0, 2.4], "uniform": [4.5, 2.5]})
@@ -96,9 +84,8 @@ def test_pattern_panels_have_the_patterns_that_a_head_reaches():
     assert "70%" in first.title and first.word_types[0] == "first"
 
 
-@pytest.mark.parametrize("times", [1, 3])  # 9 and 27 words, next to a sentence of 36
-def test_pattern_panels_draw_the_sentence_closest_to_an_easy_length(times):
-    records = [{"words": POSSESSIVE["words"] * count} for count in (4, times)]
+def test_pattern_panels_draw_the_sentence_closest_to_an_easy_length():
+    records = [{"words": POSSESSIVE["words"] * count} for count in (4, 3)]  # of nine words
     store = word_store(*records, layers=1, heads=1)
     heads = pd.DataFrame([{"layer": 1, "head": 1, "entropy": 4.0, "uniform": 4.0, **PATTERNS}])
     (drawn,) = pattern_panels(store, heads)
@@ -119,11 +106,7 @@ def test_coreference_panels_draw_a_mention_and_the_words_before_it(monkeypatch):
     assert coreference_panels(store, (0, 0), COREFERENCE_TABLE) == []
 
 
-def test_hand_checked_sentences_are_taken_first_and_fit_into_a_panel():
-    for relation, sentences in panels.checked_sentences().items():
-        assert len(set(sentences)) == len(sentences), relation
-        for sentence in sentences:
-            assert panels._excess(sentence.split()) == 0, sentence
+def test_hand_checked_sentences_are_taken_first():
     words = panels.checked_sentences()["dobj"][1].split()
     n = len(words)
     listed = {"words": words, "heads": range(n), "relations": ["dobj"] * n, "split": "dev"}

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from references import slow_section_3, sums_of
+from references import MASKS, sees, sums_of
 
-from helpers.data.records import KEY_TYPES, Visible, roles, visible_mask
+from helpers.data.records import KEY_TYPES, roles, visible_mask
 from helpers.metrics import surface
-from helpers.metrics.statistics import bootstrap_intervals
-from helpers.metrics.surface import head_table, section_3, sum_by_article
+from helpers.metrics.statistics import bootstrap_intervals, ratio
+from helpers.metrics.surface import head_table, layer_summary, section_3, sum_by_article
 from helpers.store.store import Example
 
 # [CLS] a [SEP]; one layer, two heads: the second attends evenly.
@@ -19,19 +19,7 @@ FIRST = [[0.5, 0.2, 0.3], [0.1, 0.3, 0.6], [0.0, 0.1, 0.9]]
 MAPS = np.array([[FIRST, np.full((3, 3), 1 / 3)]])
 BERT = {"cls": "[CLS]", "sep": "[SEP]"}
 NO_SPECIAL = {"cls": None, "sep": None}
-MASKS = {
-    "full": Visible(causal=False, window=None),
-    "causal": Visible(causal=True, window=None),
-    "window": Visible(causal=False, window=2),
-    "causal window": Visible(causal=True, window=2),
-}
 LONGER = ["[CLS]", "a", ".", "[SEP]", "b", ",", "a", "[SEP]"]
-
-
-def random_maps(visible, seed=0):
-    """Make maps of one layer and three heads over the visible keys: ``[1, 3, query, key]``."""
-    weights = np.random.default_rng(seed).gamma(0.5, size=(1, 3, *visible.shape)) * visible
-    return weights / weights.sum(axis=-1, keepdims=True)
 
 
 def test_measures_of_a_map_by_hand():
@@ -45,20 +33,10 @@ def test_measures_of_a_map_by_hand():
         assert values[name][0, 0] == pytest.approx(value, abs=1e-12), name
         first = name.replace("cls", "first")  # [CLS] is the first token
         assert values[first][0, 0] == values[name][0, 0]
-    uniform = [values[name][0, 1] for name in ("entropy", "entropy_from_cls", "uniform")]
-    assert uniform == pytest.approx([np.log(3)] * 3)
-
-
-@pytest.mark.parametrize("mask", MASKS)
-def test_measures_are_those_of_one_row_after_the_other(mask):
-    visible = visible_mask(MASKS[mask], len(LONGER))
-    maps = random_maps(visible)
-    values = section_3(maps, roles(LONGER, BERT), visible[None])
-    for name, value in slow_section_3(maps, LONGER, visible).items():
-        np.testing.assert_allclose(values[name], value[None], rtol=1e-12, err_msg=name)
-    impossible = ["next", "cls_to_cls", "entropy_from_cls"]  # a causal mask hides what follows
-    assert [np.isnan(values[name]).all() for name in impossible] == [MASKS[mask].causal] * 3
-    assert np.isfinite(values["sep_to_sep"]).all()
+    smooth = 0.9999 * np.array(FIRST) + 0.0001 / 3
+    by_row = -(smooth * np.log(smooth)).sum(axis=1)
+    assert values["entropy"][0] == pytest.approx([by_row.mean(), np.log(3)])
+    assert values["entropy_from_cls"][0] == pytest.approx([by_row[0], np.log(3)])
 
 
 @pytest.mark.parametrize("mask", MASKS)
@@ -69,6 +47,11 @@ def test_uniform_attention_is_at_every_baseline(mask):
     for name in ("previous", "current", "next", "punctuation", "first", "cls", "sep"):
         np.testing.assert_allclose(values[name], values[f"uniform_{name}"])
     np.testing.assert_allclose(values["entropy"], values["uniform"])
+    n_seen = [sum(sees(MASKS[mask], i, j) for j in range(8)) for i in range(8)]
+    assert values["uniform"][0, 0] == pytest.approx(np.log(n_seen).mean())
+    impossible = ["next", "cls_to_cls", "entropy_from_cls"]  # a causal mask hides what follows
+    assert [np.isnan(values[name]).all() for name in impossible] == [MASKS[mask].causal] * 3
+    assert np.isfinite(values["sep_to_sep"]).all()
 
 
 def test_a_token_that_the_model_or_the_example_lacks_has_no_measures():
@@ -100,38 +83,22 @@ def example(index, tokens=("[CLS]", "a", ".", "[SEP]", "b", "[SEP]")):
     return Example(index, maps, {"tokens": list(tokens)})
 
 
-def articles(n):
-    """Segments of articles with one to three each, some given to the previous token."""
-    rng = np.random.default_rng(0)
-    examples = []
-    for article in range(n):
-        share = rng.uniform(0.1, 0.6)
-        for _ in range(rng.integers(1, 4)):
-            maps = np.full((2, 3, 4, 4), (1 - share) / 4) + share * np.eye(4, k=-1)
-            maps[..., 0, 0] += share
-            record = {"tokens": ["[CLS]", "a", "b", "[SEP]"], "title": f"Article {article}"}
-            examples.append(Example(len(examples), maps, record))
-    return examples
-
-
 def test_head_table_has_means_over_examples_and_intervals_over_articles():
-    examples = articles(30)
-    table = head_table(sums_of(examples, BERT), ["previous", "uniform"])
+    examples = [example(number) for number in range(30)]
+    titles = [f"Article {number**2 % 13}" for number in range(30)]  # of one to six examples
+    for segment, title in zip(examples, titles, strict=True):
+        segment.record["title"] = title
+    sums = sums_of(examples, BERT)
+    table = head_table(sums, ["previous", "uniform"])
     assert set(table) == {"layer", "head", "previous", "uniform", "previous_low", "previous_high"}
-    values = [e.attention[1, 2, [1, 2, 3], [0, 1, 2]].sum() / 4 for e in examples]
+    values = [segment.attention[1, 2].diagonal(-1).sum() / 6 for segment in examples]
     row = table.query("layer == 2 and head == 3").iloc[0]
     assert row["previous"] == pytest.approx(np.mean(values), rel=1e-6)
-    by_article = pd.Series(values).groupby([e.record["title"] for e in examples])
+    by_article = pd.Series(values).groupby(titles)
     bounds = bootstrap_intervals(by_article.sum().to_numpy(), by_article.count().to_numpy())
     assert row[["previous_low", "previous_high"]].tolist() == pytest.approx(bounds, rel=1e-5)
-
-
-def test_every_article_is_a_cluster_of_its_own():
-    titles = [f"Article {number}" for number in range(500)]
-    values = [{"value": np.full((1, 1), float(number))} for number in range(500)]
-    sums, counts = sum_by_article(values, titles).by_article("value")
-    assert sums.ravel().tolist() == [titles.index(title) for title in sorted(titles)]
-    assert (counts == 1).all()
+    counts = surface.article_table(sums).query("layer == 1").set_index("article")["examples"]
+    assert counts.to_dict() == by_article.count().to_dict()
 
 
 # The gradients of section 3.2
@@ -148,22 +115,86 @@ def test_gradient_table_has_means_and_ratios_with_intervals_over_articles():
         "losses": np.arange(64), "guesses": np.full(64, 2.5),
     }  # fmt: skip
     table = surface.gradient_table(importance, articles, "masked-lm")
-    expected = ["layer", "sep", "cls", "punctuation", "other", "objective", "loss"]
-    assert list(table)[:7] == expected  # in the order of Figure 3's legend
-    assert table["layer"].tolist() == [1, 2, 3]
+    assert table["layer"].tolist() == [1, 2, 3] and table.filter(like="cls").isna().all(axis=None)
     row = table.iloc[1]
     assert row[["loss", "guess", "articles"]].tolist() == [31.5, 2.5, 3]
-    assert table.filter(like="cls").isna().all(axis=None)
-    for ending, values in (("", gradients), ("_per_value", 1 / gradients)):
-        by_key = dict(zip(KEY_TYPES, values[:, 1].T, strict=True))
-        parts = {
-            f"punctuation{ending}": (by_key["punctuation"], ~np.isnan(by_key["punctuation"])),
-            f"other_over_first{ending}": (by_key["other"], by_key["first"]),
-        }
-        for name, (above, below) in parts.items():
-            pair = pd.DataFrame({"above": above, "below": below}).groupby(articles).sum()
-            above, below = pair.to_numpy(float).T
-            assert row[name] == pytest.approx(above.sum() / below.sum())
-            bounds = row[[f"{name}_low", f"{name}_high"]].tolist()
-            assert bounds == pytest.approx(bootstrap_intervals(above, below))
     assert row["first_per_score"] == pytest.approx((gradients[:, 1, 4] ** 2).mean())
+    for ending, values in (("", gradients[:, 1]), ("_per_value", 1 / gradients[:, 1])):
+        _, _, punctuation, other, first = values.T
+        pairs = {
+            "punctuation": (punctuation, ~np.isnan(punctuation)),
+            "other_over_first": (other, first),
+        }
+        for name, pair in pairs.items():
+            sums = pd.DataFrame(pair).T.astype(float).groupby(articles).sum().to_numpy().T
+            name += ending
+            low, high = bootstrap_intervals(*sums)
+            expected = [sums[0].sum() / sums[1].sum(), low, high]
+            assert row[[name, f"{name}_low", f"{name}_high"]].tolist() == pytest.approx(expected)
+
+
+# The summary
+
+
+def sums_of_values(by_article, first=0):
+    """Make the sums of articles of one example each, ``values[name][article]`` is ``[layer]``."""
+    values = [{name: np.reshape(v, (-1, 1)) for name, v in of.items()} for of in by_article]
+    return sum_by_article(values, [f"article {first + number:02}" for number in range(len(values))])
+
+
+VALUES = {name: [0.0, 0.0, 0.0] for name in surface.SECTION_3} | {
+    "previous": [0.6, 0.2, 0.1], "current": [0.05, 0.3, 0.2], "next": [0.1, 0.1, 0.1],
+    "cls": [0.1, 0.4, 0.3], "sep": [0.4, 0.5, 0.1], "punctuation": [0.0, 0.1, 0.2],
+    "sep_to_sep": [0.7, 0.9, 0.1], "other_to_sep": [0.3, 0.2, 0.1],
+    "uniform_cls": [0.01] * 3, "uniform_sep": [0.02] * 3, "uniform": [np.log(100)] * 3,
+    "entropy": [4.4, 1.0, 3.0], "entropy_from_cls": [4.0, 3.0, 2.0], "largest": [0.06, 0.5, 0.5],
+}  # fmt: skip
+
+
+def test_layer_summary_by_hand():
+    """Three layers of one head: every number can be read off the values."""
+    summary = layer_summary({"trained": sums_of_values([VALUES, VALUES])})
+    expected = {
+        "share of the median head on the current token": 0.2,
+        "largest share of a head on the previous token": 0.6,
+        "largest share of a head on the next token": 0.1,
+        "previous and next token, first third of the layers minus the rest": 0.7 - (0.3 + 0.2) / 2,
+        "special token, middle layers": 0.5,  # layer 2, the only one at 45-85% of the depth
+        "special token, middle layers, as a multiple of uniform": 0.5 / 0.02,
+        "[SEP] minus [CLS], middle layers": 0.5 - 0.4,
+        "[CLS], first third of the layers minus the rest": 0.1 - (0.4 + 0.3) / 2,
+        "punctuation, last third of the layers minus the rest": 0.2 - (0.0 + 0.1) / 2,
+        "special token from itself minus from other tokens, middle layers": 0.9 - 0.2,
+        "special token from itself, middle layers": 0.9,
+        "largest entropy of an early head, as a share of uniform": 4.4 / np.log(100),
+        "broad heads of the first third of the layers minus those of the rest": 1 - 0,
+        "largest weight of the median broad head of the first third of the layers": 0.06,
+        "lowest entropy of an early layer minus the mean of the rest, above uniform": 4.4 - 2.0,
+        "entropy from [CLS], last layer": 2.0,
+        "entropy from [CLS] minus that of all tokens, last layer": 2.0 - 3.0,
+        "entropy from [CLS] and of all tokens, median distance before the last layer": 1.2,
+        "uniform share of two tokens": 2 / 100,
+        "entropy of a broad head, last layer": 0.78 * np.log(100),
+    }
+    assert summary.set_index("quantity")["value"].to_dict() == pytest.approx(expected)
+
+
+def test_layer_summary_pairs_a_control_by_the_names_of_articles():
+    """Articles differ more than the two models do; the control lacks one of them."""
+    rng = np.random.default_rng(0)
+    of_control = rng.normal(0.5, 0.1, 40)
+    of_model = of_control + rng.normal(0.01, 0.005, 40)
+    sums = {
+        "trained": sums_of_values([{**VALUES, "sep": [value] * 3} for value in of_model]),
+        "random": sums_of_values([{**VALUES, "sep": [value] * 3} for value in of_control[1:]], 1),
+    }
+    summary = layer_summary(sums).set_index(["quantity", "model"])
+    rows = summary.loc["special token, middle layers"]
+    expected = ratio(of_model, np.ones(40))
+    bounds = rows.loc["trained", ["value", "value_low", "value_high"]].tolist()
+    assert bounds == pytest.approx([expected.value, expected.low, expected.high])
+    lead = rows.loc["random", ["lead", "lead_low", "lead_high"]].tolist()
+    assert lead[0] == pytest.approx(of_model.mean() - of_control[1:].mean())
+    assert 0 < lead[1] < lead[0] < lead[2]
+    largest = summary.loc[("largest share of a head on the previous token", "trained")]
+    assert largest[["value_low", "value_high"]].tolist() == pytest.approx([0.6, 0.6])

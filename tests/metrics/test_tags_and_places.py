@@ -1,14 +1,14 @@
-"""What a head adds to tags and places: by hand, a slow reference, a planted effect and a null."""
+"""The gain of a head over tags and places: by hand, a slow reference, and planted heads."""
 
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+from references import HEADS, LAYERS, MASKS, point, random_treebank, slow_words
 
 from helpers.data.links import read_links
-from helpers.data.records import Visible
+from helpers.metrics import tags_and_places
 from helpers.metrics.heads import DIRECTIONS
 from helpers.metrics.tags_and_places import (
     MEAN,
@@ -17,41 +17,13 @@ from helpers.metrics.tags_and_places import (
     class_heads,
     count_in_class,
     count_with_rule,
-    gain_table,
     places,
 )
 from helpers.store.store import Example
 
 RULES = pd.DataFrame(
-    {"nearest_class": ["VERB", "NOUN"], "nearest_side": ["left", "right"]}, index=["obj", "det"]
+    {"nearest_class": ["VERB", "NOUN"], "nearest_side": ["left", "right"]}, index=["dobj", "det"]
 )
-MASKS = {
-    "full": Visible(causal=False, window=None),
-    "causal": Visible(causal=True, window=None),
-    "window": Visible(causal=False, window=2),
-}
-
-
-def sentence(index, *, split, random, mask="full"):
-    """Make a sentence of random tags, trees and maps (one layer, two heads)."""
-    n = int(random.integers(4, 9))
-    tags = random.choice(["NOUN", "VERB", "DET"], n).tolist()
-    heads = [int(random.choice([other for other in range(n) if other != word])) + 1
-             for word in range(n)]  # fmt: skip
-    heads[0] = 0
-    relations = ["root", *random.choice(["obj", "det", "other"], n - 1)]
-    maps = random.dirichlet(np.ones(n), (1, 2, n)).astype(np.float16)
-    record = {
-        "words": [f"w{word}" for word in range(n)], "tags": tags, "heads": heads,
-        "relations": relations, "split": split, "source": f"article {index % 7}, paragraph 1",
-    }  # fmt: skip
-    return Example(index, maps, record, offset=0, visible=[MASKS[mask]])
-
-
-def treebank(mask="full", size=60):
-    random = np.random.default_rng(0)
-    splits = ["train", "dev"]
-    return [sentence(i, split=splits[i % 2], random=random, mask=mask) for i in range(size)]
 
 
 def test_places_of_four_words_by_hand():
@@ -79,136 +51,96 @@ def test_parent_rule_counts_cases_and_parents_by_hand():
     assert np.exp(ParentRule([]).log_probabilities(example, links)) == pytest.approx(0.001)
 
 
-def count_additions(examples, rules):
-    return {"rule": count_with_rule(examples, rules), "nearest": count_in_class(examples, rules)}
-
-
 def slow_place(tags, word, other):
     step = 1 if other > word else -1
     between = [tags[j] for j in range(word + step, other + step, step)]
     return tags[other], step, min(between.count(tags[other]), 4), min(abs(other - word), 3)
 
 
-def words_of(record):
-    return enumerate(zip(record["heads"], record["relations"], strict=True))
-
-
-def slow_rule(examples):
+def slow_log_p(treebank, relation):
     """Count cases and parents of each place, and return the function that gives log P."""
     cases, parents = Counter(), Counter()
-    for record in (each.record for each in examples if each.record["split"] == "train"):
-        for word, (head, relation) in words_of(record):
-            for other in set(range(len(record["words"]))) - {word}:
-                key = (relation, *slow_place(record["tags"], word, other))
-                cases[key] += 1
-                parents[key] += other == head - 1
+    for example, word, _, golds, _ in slow_words(treebank, relation, DIRECTIONS[0], 0, 0):
+        if example.record["split"] == "train":
+            for other in set(range(len(example.record["words"]))) - {word}:
+                place = slow_place(example.record["tags"], word, other)
+                cases[place] += 1
+                parents[place] += other in golds
 
-    def log_p(relation, tags, word, other):
-        key = (relation, *slow_place(tags, word, other))
-        return np.log((parents[key] + 0.01) / (cases[key] + 1) if cases[key] else 0.001)
+    def log_p(tags, word, other):
+        place = slow_place(tags, word, other)
+        return np.log((parents[place] + 0.01) / (cases[place] + 1) if cases[place] else 0.001)
 
     return log_p
 
 
-def slow_answer(example, word, log_p, direction):
-    """Answer one word in every way: what the rule, the heads with it, and among a class find."""
-    record, tags = example.record, example.record["tags"]
-    head, relation = record["heads"][word] - 1, record["relations"][word]
-    others = []
-    for other in sorted(range(len(tags)), key=lambda j: (abs(j - word), j)):
-        pair = (word, other) if direction == 0 else (other, word)
-        if other != word and example.visible_keys[0][pair]:
-            weights = example.stored_attention[0, :, *pair].astype(float)
-            others.append((other, log_p(relation, tags, word, other), weights))
-    of_class = [each for each in others if tags[each[0]] == RULES["nearest_class"][relation]]
-    nothing = (-1,)
-    answer: dict = {"counts": head in [other for other, *_ in others]}
-    word_class, side = RULES.loc[relation]
-    steps = range(1, len(tags)) if side == "right" else range(-1, -len(tags), -1)
-    inside = [word + step for step in steps if 0 <= word + step < len(tags)]
-    nearest = next((other for other in inside if tags[other] == word_class), -1)
-    answer["nearest"] = answer["counts"] and nearest == head
-    answer["rule"] = max(others, key=lambda each: each[1], default=nothing)[0] == head
-    for number in (0, 1):
-        both = max(others, key=lambda e: e[1] + np.log(e[2][number] + 1e-5), default=nothing)
-        answer["with_head", number] = both[0] == head
-        most = max(of_class, key=lambda each: each[2][number], default=nothing)
-        answer["among", number] = most[0] == head
-    return answer
+def slow_answers(tags, weights, seen, word, rule, log_p):
+    """Answer one word in every way; ``weights`` and ``seen`` are those of the word that is read."""
+    near = sorted(range(len(tags)), key=lambda j: (abs(j - word), j))
+    other_words = [j for j in near if j != word and seen[j]]
+    class_words = [j for j in other_words if tags[j] == rule[0]]
+    on_side = [j for j in near if j < word] if rule[1] == "left" else [j for j in near if j > word]
+    by_rule = {j: log_p(tags, word, j) for j in other_words}
+    by_both = {j: by_rule[j] + np.log(weights[j] + 1e-5) for j in other_words}
+    return {
+        "rule": max(other_words, key=by_rule.get, default=None),
+        "with_head": max(other_words, key=by_both.get, default=None),
+        "nearest": next((j for j in on_side if tags[j] == rule[0]), None),
+        "among": max(class_words, key=weights.__getitem__, default=None),
+    }
 
 
 @pytest.mark.parametrize("mask", MASKS)
-def test_count_additions_equals_a_slow_reference(mask):
-    examples = treebank(mask)
-    counts = count_additions(examples, RULES)
-    log_p = slow_rule(examples)
-    for direction, relation in np.ndindex(2, 2):
-        name = RULES.index[relation]
-        answers = [
-            slow_answer(example, word, log_p, direction)
-            for example in examples
-            for word, (_, label) in words_of(example.record) if label == name
-        ]  # fmt: skip
-        slow = pd.DataFrame(answers).sum()
-        for rival, column in (("rule", "with_head"), ("nearest", "among")):
-            assert counts[rival].visible_size(name)[direction, 0] == slow["counts"] > 10
-            right = counts[rival].by_article(counts[rival].right, name).sum(axis=0)
-            assert right[direction, 0].tolist() == [slow[column, 0], slow[column, 1]]
-            by_rival = counts[rival].by_article(counts[rival].rival_right, name).sum(axis=0)
-            assert by_rival[direction, 0] == slow[rival]
+def test_counts_with_a_rule_and_in_a_class_equal_a_slow_reference(mask):
+    treebank = random_treebank(mask)
+    all_counts = {
+        ("with_head", "rule"): count_with_rule(treebank, RULES),
+        ("among", "nearest"): count_in_class(treebank, RULES),
+    }
+    everything_seen = random_treebank("full")  # the same trees, whose words all count
+    for relation, rule in RULES.iterrows():
+        log_p = slow_log_p(everything_seen, relation)
+        for number, layer, head in np.ndindex(2, LAYERS, HEADS):
+            n_right = Counter()
+            questions = slow_words(treebank, relation, DIRECTIONS[number], layer, head)
+            for example, word, query, parents, _ in questions:
+                maps = example.attention[layer, head], example.record["seen"]
+                weights, seen = (part.T if number else part for part in maps)
+                row = (weights[query + 1, 1:-1], seen[query + 1, 1:-1])
+                answers = slow_answers(example.record["tags"], *row, word, tuple(rule), log_p)
+                n_right.update(name for name, answer in answers.items() if answer in parents)
+            for (by_head, by_rival), counts in all_counts.items():
+                assert counts.visible_size(relation)[number, layer] == len(questions) > 5
+                right = counts.by_article(counts.right, relation).sum(axis=0)
+                assert right[number, layer, head] == n_right[by_head]
+                rival_right = counts.by_article(counts.rival_right, relation).sum(axis=0)
+                assert rival_right[number, layer, 0] == n_right[by_rival]
 
 
-@pytest.fixture
-def few_words(monkeypatch):
-    monkeypatch.setattr("helpers.metrics.tags_and_places.TRAIN_WORDS", 10)
-    monkeypatch.setattr("helpers.metrics.tags_and_places.DEV_WORDS", 10)
-
-
-def with_maps(examples, *, planted):
-    """Make all maps uniform; head 1-2 attends to parents if it is ``planted``."""
-    made = []
-    for example in examples:
-        n = len(example.record["words"])
-        maps = np.full((1, 2, n, n), 1 / n, np.float16)
-        for word, head in enumerate(example.record["heads"]):
-            if head and planted:
-                maps[0, 1, word] = np.eye(n)[head - 1]
-        made.append(replace(example, stored_attention=maps))
-    return made
-
-
-def test_addition_table_finds_a_planted_head(few_words):
-    answers = count_additions(with_maps(treebank(), planted=True), RULES)
+def test_tables_name_a_planted_head_and_no_uniform_one(monkeypatch):
+    """Head 1-2 attends to parents; the other_words are uniform, and add nothing to the rule."""
+    treebank = random_treebank("full", 60)
+    for example in treebank:
+        example.stored_attention[:] = 1 / len(example)
+        point(example, 0, 1, {word: parent for word, parent, _ in example.record["pairs"]})
+    answers = {
+        "rule": count_with_rule(treebank, RULES),
+        "nearest": count_in_class(treebank, RULES),
+    }
+    assert class_heads(answers)["relation"].isna().all()  # none has 100 words of train
+    monkeypatch.setattr(tags_and_places, "TRAIN_WORDS", 10)
+    monkeypatch.setattr(tags_and_places, "DEV_WORDS", 10)
     rows = addition_table(answers).set_index("relation")
-    assert (rows.loc[["obj", "det"], "head"] == "1-2").all()
-    assert rows.loc[MEAN, "added_low"] > 20
-    assert rows.loc[MEAN, "with_head"] > 90
-    assert rows.loc[MEAN, "added"] == pytest.approx(
-        rows.loc[["obj", "det"], "with_head"].mean() - rows.loc[["obj", "det"], "rule"].mean()
-    )
-
-
-def test_addition_table_of_uniform_attention_is_zero(few_words):
-    rows = addition_table(count_additions(with_maps(treebank(), planted=False), RULES))
-    assert (rows["added"] == 0).all()
-
-
-def test_gain_table_of_random_maps_has_no_gain_on_dev(few_words):
-    """The best of random heads is ahead on train, where it was chosen, and not on dev."""
-    counts = count_with_rule(treebank(size=400), RULES)
-    row = gain_table(counts, "rule", "added").set_index("relation").loc[MEAN]
-    assert row["added_low"] < 0 or row["added"] < 2
-
-
-def test_class_heads_names_planted_heads_and_no_uniform_one(few_words):
-    """Head 1-2 attends to the parent; head 1-1 is uniform, and finds no more than the rule."""
-    heads = class_heads(count_additions(with_maps(treebank(), planted=True), RULES))
-    assert heads["head"].tolist() == [1, 2]
-    assert heads["direction"][1] == DIRECTIONS[0] and heads["lead_low"][1] > 0
+    single = rows.loc[["dobj", "det"]]
+    assert set(single["head"]) == set(single["class_head"]) == {"1-2"}
+    assert rows.loc[MEAN, "added_low"] > 20 and rows.loc[MEAN, "with_head"] > 90
+    means = single[["with_head", "rule"]].mean()
+    assert rows.loc[MEAN, "added"] == pytest.approx(means["with_head"] - means["rule"])
+    heads = class_heads(answers)
+    assert heads["direction"][1] == DIRECTIONS[0]
     assert heads["among"][1] == pytest.approx(heads["nearest"][1] + heads["lead"][1])
-    assert not heads["lead_low"][0] > 0
-
-
-def test_class_heads_without_a_frequent_relation_are_empty():
-    heads = class_heads(count_additions(treebank(size=8), RULES))
-    assert len(heads) == 2 and heads["relation"].isna().all()
+    assert (heads["lead_low"] > 0).tolist() == [False, True, False, False, False, False]
+    for example in treebank:
+        example.stored_attention[:] = 1 / len(example)
+    uniform = {**answers, "rule": count_with_rule(treebank, RULES)}
+    assert (addition_table(uniform)["added"] == 0).all()
