@@ -310,7 +310,10 @@ def view(
         check_relation(store, relation)
     choices = [*MEANS, *head_labels(store.layers, store.heads, numbers)]
     if control is not None:
-        if len(control) != len(store) or control[example].shape != store[example].shape:
+        if (
+            len(control) != len(store)
+            or control[example].stored_attention.shape != store[example].stored_attention.shape
+        ):
             problem = "the control has other texts, layers or heads"
             raise InputError(f"{problem}; read the same text with it")
         choices.append(CONTROL)
