@@ -116,9 +116,8 @@ def open_maps(
             column = [values] if is_one else values
             columns.append([None] * len(texts) if column is None else column)
         columns[0] = _by_text(columns[0], len(texts))
-        sizes = [len(texts), *map(len, columns)]
-        if not texts or len(set(sizes)) > 1:
-            raise ValueError(f"tokens, maps, words, records of {sizes} examples; give each of all")
+        if not texts or {len(texts)} != set(map(len, columns)):
+            raise ValueError(f"give maps, words and records of each of the {len(texts)} texts")
         all_fields = [_checked_fields(fields or {}) for fields in columns[2]]
         used_tokens = {token for _, keys in texts for token in keys}
         roles: dict[str, str | None] = {"cls": "[CLS]", "sep": "[SEP]", **(special_tokens or {})}
@@ -188,11 +187,13 @@ def _by_text(maps: Any, n_texts: int) -> Any:
     shape, *others = {getattr(entry, "shape", ()) for entry in maps} or {()}
     if others or len(shape) != 4 or shape[0] != n_texts:
         return maps
-    if len(maps) == n_texts > 1 and not isinstance(maps, tuple):
+    by_text = _as_tensor(maps).swapaxes(0, 1)
+    can_be_examples = len(maps) == n_texts and not isinstance(maps, tuple)
+    if can_be_examples and not torch.equal(by_text, by_text.swapaxes(0, 1)):
         raise ValueError(
             "layers or examples? Give tuple(maps), or a list with a tuple for each text"
         )
-    return list(_as_tensor(maps).swapaxes(0, 1))
+    return list(by_text)
 
 
 def _as_tensor(value: Any) -> Tensor:
@@ -305,9 +306,8 @@ def _write(
     n_layers, n_heads, n_queries, n_keys = longest.shape
     tensors = {}
     for index, attention in enumerate(all_maps):
-        weights = attention
-        if level == "word":
-            weights = to_words(attention.float(), records[index]["inputs"]["groups"])
+        groups = records[index].get("inputs", {}).get("groups", [])
+        weights = to_words(attention.float(), groups) if level == "word" else attention
         tensors[tensor_name("attention", index)] = weights.half().contiguous().numpy()
     digest = write_shard(folder, 0, tensors)
     visible = []  # what no head attends to is hidden
