@@ -129,25 +129,20 @@ def to_words(
     Attention to a word is the sum over its tokens, and attention from a word is the mean over its
     tokens, so that each row still sums to 1.
     """
-    attention = attention.cpu()  # index_add_ has no fixed order elsewhere
-    *batch, n_tokens, _ = attention.shape
-    word_of_token = torch.tensor(groups)
-    counts = torch.bincount(word_of_token)
-    n_words = len(counts)
-    summed = attention.new_zeros(*batch, n_words, n_tokens)
-    summed.index_add_(-2, word_of_token, attention)
-    maps = attention.new_zeros(*batch, n_words, n_words)
-    maps.index_add_(-1, word_of_token, summed)
-    return maps / counts[:, None]
+    return vectors_to_words(attention @ _words_of_tokens(attention, groups), groups)
 
 
 def vectors_to_words(
     vectors: Float[Tensor, "*batch token width"], groups: Sequence[int]
 ) -> Float[Tensor, "*batch word width"]:
     """Average the vectors of each word's tokens, on the device that has them."""
-    word_of_token = torch.tensor(groups, device=vectors.device)
-    token_in_word = F.one_hot(word_of_token).to(vectors.dtype)
-    return (token_in_word / token_in_word.sum(dim=0)).T @ vectors
+    token_in_word = _words_of_tokens(vectors, groups)
+    return token_in_word.T @ vectors / token_in_word.sum(dim=0)[:, None]
+
+
+def _words_of_tokens(like: Tensor, groups: Sequence[int]) -> Float[Tensor, "token word"]:
+    """Mark the word of each token by a one, in the precision and on the device of a tensor."""
+    return F.one_hot(torch.tensor(groups, device=like.device)).to(like)
 
 
 @contextmanager
@@ -195,25 +190,43 @@ def value_pass(encoder: Model) -> Iterator[Callable[..., tuple[Maps, Norms, Stat
         If the model's attention is not a sum of value vectors, or they cannot be found.
     """
     layers = sites(encoder.model)
+    with recorded_values(layers) as recorded:
+
+        def project(inputs: list[Inputs]) -> tuple[Maps, list[Tensor], States]:
+            projected = recorded()
+            maps, states = forward(encoder, inputs)
+            return maps, projected, states
+
+        def run(inputs: list[Inputs]) -> tuple[Maps, Norms, States]:
+            maps, projected, states = project(inputs)
+            return maps, list(map(transformed_norms, layers, projected)), states
+
+        _check_heads(encoder, layers, project)
+        yield run
+
+
+@contextmanager
+def recorded_values(layers: Sequence[Site]) -> Iterator[Callable[[], list[Tensor]]]:
+    """Record what the layers' value projections put out, inside the context.
+
+    Yields
+    ------
+    callable
+        It returns a list for the next pass of the thread that calls it.
+    """
     current = threading.local()  # threads share the hooks, and each records its own pass
 
-    def record(_module: nn.Module, _args: tuple, output: Tensor) -> None:
-        getattr(current, "projected", []).append(output)
-
-    def project(inputs: list[Inputs]) -> tuple[Maps, list[Tensor], States]:
+    def begin() -> list[Tensor]:
         current.projected = []
-        maps, states = forward(encoder, inputs)
-        return maps, current.projected, states
+        return current.projected
 
-    def run(inputs: list[Inputs]) -> tuple[Maps, Norms, States]:
-        maps, projected, states = project(inputs)
-        return maps, list(map(transformed_norms, layers, projected)), states
+    def record(_module: nn.Module, _args: tuple, output: Tensor) -> None:
+        getattr(current, "projected", []).append(output.detach())
 
     with ExitStack() as hooks:
         for module in {site.values for site in layers}:  # layers may share one
             hooks.callback(module.register_forward_hook(record).remove)
-        _check_heads(encoder, layers, project)
-        yield run
+        yield begin
 
 
 class MixedHeadsError(ModelError):
@@ -231,7 +244,7 @@ def _check_heads(encoder: Model, layers: Sequence[Site], project: Callable[..., 
         for module in {site.output for site in layers}:
             hooks.callback(module.register_forward_pre_hook(keep).remove)
         maps, projected, _ = project([dict(encoder.tokenizer("a b c"))])
-    are_sums = True
+    is_sum = []
     try:
         for site, outputs, weights, values in zip(
             layers, head_outputs, maps, projected, strict=True
@@ -239,13 +252,13 @@ def _check_heads(encoder: Model, layers: Sequence[Site], project: Callable[..., 
             vectors = site.value_vectors(values).to(weights)
             sums = torch.einsum("bhqk,bkhw->bqhw", weights, vectors).flatten(-2)
             # Half precision is coarse.
-            are_sums &= bool((sums - outputs).abs().max() <= 1e-2 * outputs.abs().max())
+            is_sum.append(bool((sums - outputs).abs().max() <= 1e-2 * outputs.abs().max()))
     except (RuntimeError, ValueError) as error:  # of shapes, or numbers of layers, that do not fit
         raise ModelError(
             f"model {encoder.name!r}: we cannot find the value vectors of its heads, which --lens "
             "norm needs. Use --lens attention."
         ) from error
-    if not are_sums:
+    if not all(is_sum):
         raise MixedHeadsError(
             f"model {encoder.name!r}: its heads do more than weigh value vectors, so --lens norm "
             "is not defined for it. Use --lens attention."
