@@ -215,7 +215,11 @@ def probe_maps(
     n = ids.shape[1]
     maps, scores = computed_maps(model, ids)
     shapes = {layer.shape for layer in maps}
-    if len(maps) != len(attending_layers(model)) or shapes != {(1, maps[0].shape[1], n, n)}:
+    if (
+        not maps
+        or len(maps) != len(attending_layers(model))
+        or shapes != {(1, maps[0].shape[1], n, n)}
+    ):
         raise ValueError(
             "it gives no (heads, tokens, tokens) map for each layer that attends. Use a model with "
             "full softmax attention in these layers, such as BERT."
@@ -242,9 +246,9 @@ def probe_maps(
 @torch.inference_mode()
 def computed_maps(
     model: PreTrainedModel, ids: Int[Tensor, "1 token"], *, padding: int = 0
-) -> tuple[list[Weights], list[Scores]]:
+) -> tuple[list[Tensor], list[Tensor]]:
     """Compute the maps of the layers that return one, and the scores of each call of softmax."""
-    scores: list[Scores] = []
+    scores: list[Tensor] = []
 
     def record(_layer: int, layer_scores: Scores, softmax: Callable[[Any], Weights]) -> Weights:
         scores.append(layer_scores)
