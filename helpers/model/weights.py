@@ -73,10 +73,8 @@ def read_encoder(
     tokenizer = read_tokenizer(folder, config.model_type)
     entries = max(tokenizer.get_vocab().values()) + 1
     if entries > rows:
-        raise ValueError(
-            f"the tokenizer has {entries} entries but the weights have {rows} embeddings. Use a "
-            "tokenizer and weights of the same model."
-        )
+        problem = f"the tokenizer has {entries} entries but the weights have {rows} embeddings"
+        raise ValueError(f"{problem}. Use a tokenizer and weights of the same model.")
     if objective == "masked-lm" and tokenizer.mask_token_id is None:
         model = base_transformer(model)
         objective = "contrastive"
@@ -167,10 +165,8 @@ def _check_weights(
     """Raise an error if weights of the encoder, a part of the model, are missing or do not fit."""
     if report["mismatched_keys"]:
         key, shape, expected_shape = min(report["mismatched_keys"])
-        raise ValueError(
-            f"the weights of {key} are {list(shape)}, config.json makes them "
-            f"{list(expected_shape)}. Use weights and a configuration of the same model."
-        )
+        shapes = f"{list(shape)}, and in config.json {list(expected_shape)}"
+        raise ValueError(f"the weights of {key} are {shapes}. Use those of the same model.")
     encoder_parameters = set(encoder.parameters())
     for key, weight in model.named_parameters():
         module = model.get_submodule(key.rpartition(".")[0])
@@ -179,10 +175,7 @@ def _check_weights(
         can_be_missing = "pooler." in key or "Sinusoidal" in type(module).__name__
         is_missing = key in report["missing_keys"] and weight in encoder_parameters
         if is_missing and not can_be_missing:
-            raise ValueError(
-                f"the checkpoint has no weights for {key}. Check that it is complete, and of the "
-                "architecture that config.json names."
-            )
+            raise ValueError(f"the checkpoint has no weights for {key}. Check that it is complete.")
 
 
 def probe_maps(
@@ -224,18 +217,18 @@ def probe_maps(
             "it gives no (heads, tokens, tokens) map for each layer that attends. Use a model with "
             "full softmax attention in these layers, such as BERT."
         )
-    whole = torch.stack(maps)  # [layer, 1, head, query, key]
+    alone = torch.stack(maps)  # [layer, 1, head, query, key]
     has_sink = n + 1 in {layer.shape[-1] for layer in scores}  # GPT-OSS
-    sums = whole.sum(dim=-1, dtype=torch.float32)
+    sums = alone.sum(dim=-1, dtype=torch.float32)
     errors = sums - 1 if has_sink else (sums - 1).abs()
-    if not (whole.min() >= 0 and errors.max() < PROBE_TOLERANCE[model.dtype]):  # NaN is neither
+    if not (alone.min() >= 0 and errors.max() < PROBE_TOLERANCE[model.dtype]):  # NaN is neither
         raise ValueError(
             "what it returns are not attention weights: a row sums to "
             f"{sums.flatten()[errors.argmax()]:.3g}, and not to 1. Use a model that returns the "
             "weights after the softmax, such as BERT."
         )
     padded, _ = computed_maps(model, F.pad(ids, (0, n), value=padding_id), padding=n)
-    if (whole - torch.stack(padded)[..., :n, :n]).abs().max() > PROBE_TOLERANCE[model.dtype]:
+    if (alone - torch.stack(padded)[..., :n, :n]).abs().max() > PROBE_TOLERANCE[model.dtype]:
         raise ValueError(
             "its maps change with padding, so they would depend on the batch. Use a model that "
             "masks padding, such as BERT."
@@ -389,14 +382,12 @@ def _kept_modules(
     fresh: PreTrainedModel, model: PreTrainedModel
 ) -> Iterator[tuple[nn.Module, nn.Module]]:
     """Pair the input embeddings of a control with those of its model."""
-    kept = _input_embeddings(fresh)
+    controls = _input_embeddings(fresh)
     trained = _input_embeddings(model)
-    if len(kept) != len(trained):
-        raise ModelError(
-            f"{type(model).__name__}: its input embeddings cannot be kept in a control. There are "
-            "no controls with random weights of this model."
-        )
-    return zip(kept, trained, strict=True)
+    if len(controls) != len(trained):
+        problem = "its input embeddings cannot be kept in a control with random weights"
+        raise ModelError(f"{type(model).__name__}: {problem}. Leave the controls out.")
+    return zip(controls, trained, strict=True)
 
 
 def _input_embeddings(model: PreTrainedModel) -> list[nn.Module]:

@@ -71,7 +71,7 @@ def map_shards(
     """
     client = _active_client()
     if client is None:
-        yield from (function(store, number) for number in numbers)
+        yield from map(partial(function, store), numbers)
         return
     from distributed import CancelledError, KilledWorker
     from distributed.comm.core import CommClosedError
@@ -117,8 +117,8 @@ def _source(encoder: Model | None) -> str:
 def _loaded(source: str) -> Model:
     """Load a model once per process."""
     name, device, temperatures, key = json.loads(source)
-    options = {option: key.get(option) for option in ("revision", "dtype", "random_init")}
-    encoder = load_model(name, device=device, **options)
+    options = {"revision": key.get("revision"), "random_init": key["random_init"]}
+    encoder = load_model(name, device=device, dtype=key["dtype"], **options)
     if "layer order" in key:
         encoder = encoder.with_reordered_layers(key["layer order"]["seed"])
     return encoder.with_temperatures(temperatures, key["matched to"]) if temperatures else encoder

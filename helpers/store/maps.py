@@ -148,12 +148,12 @@ def open_maps(
 
 
 @contextmanager
-def _errors_in_one_line(place: str) -> Iterator[None]:
+def _errors_in_one_line(location: str) -> Iterator[None]:
     """Turn errors about what a user gave into an InputError of one line that begins with a name."""
     try:
         yield
     except (ValueError, TypeError, IndexError, AttributeError, RuntimeError) as error:
-        raise InputError(f"{place}: {' '.join(str(error).split())}") from error
+        raise InputError(f"{location}: {' '.join(str(error).split())}") from error
 
 
 def plain(value: Any) -> Any:
@@ -184,8 +184,8 @@ def _by_text(maps: Any, n_texts: int) -> Any:
     """
     if any(entry is None for entry in maps):
         raise ValueError(NO_MAPS)
-    shape, *others = {getattr(entry, "shape", ()) for entry in maps} or {()}
-    if others or len(shape) != 4 or shape[0] != n_texts:
+    shape, *more_shapes = {getattr(entry, "shape", ()) for entry in maps} or {()}
+    if more_shapes or len(shape) != 4 or shape[0] != n_texts:
         return maps
     by_text = _as_tensor(maps).swapaxes(0, 1)
     can_be_examples = len(maps) == n_texts and not isinstance(maps, tuple)

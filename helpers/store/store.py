@@ -389,8 +389,8 @@ class Store:
 
     def missing_shards(self) -> list[int]:
         """List the numbers of the shards that do not exist in the folder."""
-        paths = (shard_path(self.folder, number) for number in range(self.n_shards))
-        return [number for number, path in enumerate(paths) if not path.is_file()]
+        numbers = range(self.n_shards)
+        return [number for number in numbers if not shard_path(self.folder, number).is_file()]
 
     def indices(self, number: int) -> range:
         """Return the indices of the examples of one shard."""

@@ -86,11 +86,9 @@ def in_square(example: Example) -> Example:
     """Return the example of a view: cross-attention is drawn in a square, queries before keys."""
     if not example.is_cross:
         return example
-    maps = example.stored_attention
-    n_layers, n_heads, n_queries, n_keys = maps.shape
-    n_tokens = n_queries + n_keys
-    square = np.zeros((n_layers, n_heads, n_tokens, n_tokens), dtype=maps.dtype)
-    square[:, :, :n_queries, n_queries:] = maps
+    *_, n_queries, n_keys = example.stored_attention.shape
+    around = ((0, 0), (0, 0), (0, n_keys), (n_queries, 0))  # the queries come before the keys
+    square = np.pad(example.stored_attention, around)
     record = {"tokens": shown_tokens(example.record), "title": example.record["title"]}
     return replace(example, stored_attention=square, record=record)
 
@@ -117,7 +115,7 @@ def page_facts(store: Store, example: Example) -> dict[str, Any]:
         if links.query[row] != links.word[row]:  # the 's of a possessor
             entry["read"] = int(links.query[row]) + offset
         questions.append(entry)
-    special = [index for index, role in enumerate(role_names) if role in SPECIAL_ROLES]
+    special = np.flatnonzero(np.isin(role_names, list(SPECIAL_ROLES))).tolist()
     maps = example.stored_attention
     labels = role_labels(store.special_tokens)
     masks = token_roles.masks()
@@ -385,13 +383,9 @@ def hit_row(
     index: int, words: Sequence[str], position: int, offset: int, answer: Sequence[Any] = NO_ANSWER
 ) -> tuple[Any, ...]:
     """Make a row of a search, with at most 12 words before and after the one at a position."""
-    before = " ".join(words[max(0, position - AROUND) : position])
-    after = " ".join(words[position + 1 : position + 1 + AROUND])
-    if position > AROUND:
-        before = f"… {before}"
-    if position + 1 + AROUND < len(words):
-        after = f"{after} …"
-    return (index, position + offset, before, words[position], after, *answer)
+    before = ["…"] * (position > AROUND) + [*words[max(0, position - AROUND) : position]]
+    after = [*words[position + 1 :][:AROUND]] + ["…"] * (len(words) > position + 1 + AROUND)
+    return (index, position + offset, " ".join(before), words[position], " ".join(after), *answer)
 
 
 def show_bidi_controls(text: str) -> str:

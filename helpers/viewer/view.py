@@ -181,8 +181,8 @@ class Viewer:
         if not word and not relation:
             raise InputError("search for a word, a relation or both, such as relation='dobj'")
         hits = page.find_hits(self.store, self.head, self.direction, str(word), relation)
-        kept = (hit for hit in hits if not relation or right in (None, hit[-1]))
-        table = pd.DataFrame(islice(kept, whole("limit", limit)), columns=page.HIT_COLUMNS)
+        answered = (hit for hit in hits if not relation or right in (None, hit[-1]))
+        table = pd.DataFrame(islice(answered, whole("limit", limit)), columns=page.HIT_COLUMNS)
         if relation and table.empty:
             check_relation(self.store, relation)
         return table.assign(head=head_label(*self.head, self.store.layer_numbers))
@@ -467,19 +467,17 @@ def _records(
 
 def _parsed(text: str, parser: str) -> Sentence:
     """Parse a text; the trees of its sentences stand side by side."""
-    words: list[str] = []
-    heads: list[int] = []
-    relations: list[str] = []
-    tags: list[str | None] = []
-    spaces: list[bool] = []
+    parse = Sentence((), (), (), "dev", "")
     for sentence in parsed_text(text, parser).records():
-        heads += [head and head + len(words) for head in sentence.heads]
-        words += sentence.words
-        relations += sentence.relations
-        tags += sentence.tags
-        spaces += sentence.spaces
-    tree = (tuple(words), tuple(heads), tuple(relations))
-    return Sentence(*tree, "dev", "", tuple(tags), tuple(spaces))
+        n_before = len(parse.words)
+        parse = parse._replace(
+            words=parse.words + sentence.words,
+            heads=parse.heads + tuple(head and head + n_before for head in sentence.heads),
+            relations=parse.relations + sentence.relations,
+            tags=parse.tags + sentence.tags,
+            spaces=parse.spaces + sentence.spaces,
+        )
+    return parse
 
 
 def _word_record(encoding: Encoding, text: str, counts: Counter[str]) -> Record:
@@ -496,8 +494,10 @@ def _word_record(encoding: Encoding, text: str, counts: Counter[str]) -> Record:
             word_of_token.append(None)
             continue
         begin = last - len(text[first:last].lstrip())
-        kinds = "".join(category(character)[0] for character in text[max(begin - 1, 0) : begin + 1])
-        is_inside = word_id == before or kinds in ("LM", "ML", "MM")
+        classes = "".join(
+            category(character)[0] for character in text[max(begin - 1, 0) : begin + 1]
+        )
+        is_inside = word_id == before or classes in ("LM", "ML", "MM")
         is_after_space = text[max(begin - 1, 0)].isspace()
         if not begins or (begin > begins[-1] and (is_after_space or not is_inside)):
             begins.append(begin)
