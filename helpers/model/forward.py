@@ -1,5 +1,7 @@
 """Forward passes of a model over padded batches: token ids in, attention maps out.
 
+Heads can be removed from the passes inside a context.
+
 Maps come through one of two lenses.  With ``attention`` they are the attention weights.  With
 ``norm`` they are the norm-based weights of Kobayashi et al. (2020, *Attention is Not Only a
 Weight*): a head adds ``sum_j A[i, j] f(x_j)`` to position ``i``, with ``f(x) = (x W_V + b_V) W_O``,
@@ -9,8 +11,10 @@ over ``j``, so that these maps can be used wherever attention maps can.
 
 from __future__ import annotations
 
+import operator
+import re
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import pairwise
@@ -25,9 +29,16 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from helpers.data.records import Record
-from helpers.errors import ModelError, one_line
+from helpers.errors import InputError, ModelError, one_line
 from helpers.model.loading import Lens, Model
-from helpers.model.sites import Site, Weights, sites
+from helpers.model.sites import (
+    Outputs,
+    Site,
+    Weights,
+    check_removable,
+    patch_head_outputs,
+    sites,
+)
 
 Inputs = dict[str, Any]
 Maps = list[Weights]  # one for each layer
@@ -380,3 +391,61 @@ def repeated_token_maps(
     layer_maps, _ = forward(encoder, inputs)
     maps = np.stack([layer_map.float().numpy(force=True) for layer_map in layer_maps])
     return maps, len(before), n_tokens
+
+
+@contextmanager
+def remove_heads(model: Any, heads: Iterable[Any]) -> Iterator[None]:
+    """Remove attention heads from a model inside the context.
+
+    The output of a removed head is zero, so that nothing of it reaches the layers above.  Its own
+    attention weights stay as they are; those of the layers above change.
+
+    Parameters
+    ----------
+    model : Model
+        What `load_model` returns.
+    heads : iterable of str or (int, int)
+        Names of heads, such as "3-1", or layer and head.  Both count from 1, as in tables.
+
+    Raises
+    ------
+    InputError
+        For a head that the model does not have, or a name in place of a model.
+    ModelError
+        If the outputs of the model's heads cannot be located.
+
+    Examples
+    --------
+    >>> model = load_model("minilm")
+    >>> text = "The committee rejected my plan."
+    >>> with remove_heads(model, ["3-1", (5, 2)]):
+    ...     without_heads = read(text, model)
+    """
+    if not isinstance(model, Model):
+        raise InputError(f"{model!r:.60} is no model; give what load_model returns")
+    check_removable(model.model, model.heads)
+    layers = sites(model.model)
+    numbers = model.layer_numbers
+    mask = torch.ones(model.layers, model.heads, 1)
+    for head in [heads] if isinstance(heads, str) else heads:
+        layer_number, head_number = _numbers(head)
+        if layer_number not in numbers or not 1 <= head_number <= model.heads:
+            ends = f"{numbers[0]}-1 to {numbers[-1]}-{model.heads}"
+            raise InputError(f"there is no head {layer_number}-{head_number}; the model has {ends}")
+        mask[numbers.index(layer_number), head_number - 1] = 0
+
+    def remove(layer: int, outputs: Outputs) -> Outputs:
+        return outputs * mask[layer].to(outputs)
+
+    with patch_head_outputs(layers, remove):
+        yield
+
+
+def _numbers(head: Any) -> tuple[int, int]:
+    """Read the name of a head, or its layer and head, both from 1."""
+    name = re.fullmatch(r"(\d+)-(\d+)", str(head))
+    try:
+        layer_number, head_number = map(int, name.groups()) if name else map(operator.index, head)
+        return layer_number, head_number
+    except (TypeError, ValueError) as error:
+        raise InputError(f'{head!r} is no head; write "3-1" or (3, 1)') from error

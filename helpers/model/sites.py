@@ -1,4 +1,4 @@
-"""Locate the attention modules of a model, patch their softmax, and remove heads.
+"""Locate the attention modules of a model, and patch their softmax and their outputs.
 
 The input of an attention's output projection holds the outputs of the heads side by side,
 ``[head * width]``.  Families differ only in the names of their modules, which the tables below
@@ -11,10 +11,8 @@ including what positions add to them, before the softmax.
 from __future__ import annotations
 
 import copy
-import operator
-import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -30,8 +28,7 @@ from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from helpers.errors import InputError, ModelError
-from helpers.model.loading import Model
+from helpers.errors import ModelError
 from helpers.progress import one_thread
 
 Outputs = Float[Tensor, "batch token head width"]
@@ -388,64 +385,6 @@ def _site(path: str, attention: nn.Module, heads: int) -> Site:
     return Site(
         modules[output_paths[0]], modules[value_paths[0]], VALUE_AXES[values_name], heads, inner
     )
-
-
-@contextmanager
-def remove_heads(model: Any, heads: Iterable[Any]) -> Iterator[None]:
-    """Remove attention heads from a model inside the context.
-
-    The output of a removed head is zero, so that nothing of it reaches the layers above.  Its own
-    attention weights stay as they are; those of the layers above change.
-
-    Parameters
-    ----------
-    model : Model
-        What `load_model` returns.
-    heads : iterable of str or (int, int)
-        Names of heads, such as "3-1", or layer and head.  Both count from 1, as in tables.
-
-    Raises
-    ------
-    InputError
-        For a head that the model does not have, or a name in place of a model.
-    ModelError
-        If the outputs of the model's heads cannot be located.
-
-    Examples
-    --------
-    >>> model = load_model("minilm")
-    >>> text = "The committee rejected my plan."
-    >>> with remove_heads(model, ["3-1", (5, 2)]):
-    ...     without_heads = read(text, model)
-    """
-    if not isinstance(model, Model):
-        raise InputError(f"{model!r:.60} is no model; give what load_model returns")
-    check_removable(model.model, model.heads)
-    layers = sites(model.model)
-    numbers = model.layer_numbers
-    mask = torch.ones(model.layers, model.heads, 1)
-    for head in [heads] if isinstance(heads, str) else heads:
-        layer_number, head_number = _numbers(head)
-        if layer_number not in numbers or not 1 <= head_number <= model.heads:
-            ends = f"{numbers[0]}-1 to {numbers[-1]}-{model.heads}"
-            raise InputError(f"there is no head {layer_number}-{head_number}; the model has {ends}")
-        mask[numbers.index(layer_number), head_number - 1] = 0
-
-    def remove(layer: int, outputs: Outputs) -> Outputs:
-        return outputs * mask[layer].to(outputs)
-
-    with patch_head_outputs(layers, remove):
-        yield
-
-
-def _numbers(head: Any) -> tuple[int, int]:
-    """Read the name of a head, or its layer and head, both from 1."""
-    name = re.fullmatch(r"(\d+)-(\d+)", str(head))
-    try:
-        layer_number, head_number = map(int, name.groups()) if name else map(operator.index, head)
-        return layer_number, head_number
-    except (TypeError, ValueError) as error:
-        raise InputError(f'{head!r} is no head; write "3-1" or (3, 1)') from error
 
 
 def check_removable(model: nn.Module, heads: int) -> None:

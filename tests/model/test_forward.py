@@ -122,12 +122,6 @@ def test_norm_maps_of_a_query_that_moves_nothing_are_its_attention_weights(conve
     assert norm_maps(attention, norms).tolist() == expected
 
 
-def test_forward_takes_padding_that_local_attention_cannot_see_past(tiny_encoder):
-    encoder = tiny_encoder("modernbert")  # a query sees 4 keys on either side
-    maps, _ = forward(encoder, [model_inputs(encoder, {"words": ["a"] * n}) for n in (1, 30)])
-    assert len(maps) == encoder.layers
-
-
 # Words
 
 
