@@ -100,6 +100,27 @@ def test_map_shards_gives_results_in_order(client, tiny_encoder, expected_store)
     assert os.getpid() not in processes
 
 
+def die(_source, number):
+    if number == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def test_map_shards_gives_up_if_a_shard_kills_its_workers_or_none_is_left(
+    expected_store, monkeypatch
+):
+    monkeypatch.setattr(cluster, "NO_WORKER_TIMEOUT", "1s")
+    message = "its workers died .* memory.* finished shards are kept"
+    with start_cluster(1, "") as client:
+        client.wait_for_workers(1, timeout=60)
+        monkeypatch.setattr(client.cluster.scheduler, "allowed_failures", 0)
+        with pytest.raises(InputError, match=message):
+            list(map_shards(die, expected_store, [0, 1]))
+        client.cluster.scale(0)
+        with pytest.raises(InputError, match=message):
+            list(map_shards(shard_sum, expected_store, [0]))
+
+
 def test_a_worker_refuses_a_store_of_another_model_or_code(expected_store, encoder, monkeypatch):
     changed = dataclasses.replace(encoder, key={**encoder.key, "dtype": "bfloat16"})
     with pytest.raises(InputError, match="a worker has other code or another model"):

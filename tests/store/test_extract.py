@@ -18,7 +18,7 @@ from helpers.files import json_digest, sha256
 from helpers.model import forward
 from helpers.store import extract as extraction
 from helpers.store import store as store_module
-from helpers.store.extract import write_shard
+from helpers.store.extract import row_problem, write_shard
 from helpers.store.store import store_folder, store_inputs
 
 COUNT = 22  # shards of 4, the last of 2
@@ -98,6 +98,17 @@ def test_extract_names_the_example_that_cannot_be_stored(
         extraction.extract(encoder, sentences, **options)
     with pytest.raises(ModelError, match=message):
         list(extraction.extract(encoder, sentences, **options, stream=True))
+
+
+@pytest.mark.parametrize(
+    ("row", "has_sink"),
+    [([-0.25, 0.75, 0.5], False), ([0.9, 0.5, 0.5], True), ([float("inf"), 0, 0], True)],
+)
+def test_row_problem_finds_a_row_that_is_no_distribution(row, has_sink):
+    maps = torch.full((2, 3, 3, 3), 1 / 3)
+    assert not row_problem(maps, has_sink=has_sink)
+    maps[1, 2, 0] = torch.tensor(row)
+    assert "a row of attention is no distribution" in row_problem(maps, has_sink=has_sink)
 
 
 @pytest.mark.parametrize(
