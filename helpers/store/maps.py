@@ -152,7 +152,7 @@ def _errors_in_one_line(location: str) -> Iterator[None]:
     """Turn errors about what a user gave into an InputError of one line that begins with a name."""
     try:
         yield
-    except (ValueError, TypeError, IndexError, AttributeError, RuntimeError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
         raise InputError(f"{location}: {' '.join(str(error).split())}") from error
 
 
