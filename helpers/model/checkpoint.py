@@ -77,8 +77,7 @@ def check_objects(folder: Path) -> None:
 
 def weight_files(folder: Path) -> list[Path]:
     """List the files with weights of a whole model."""
-    files = sorted(folder.glob("*.safetensors"))
-    return [path for path in files if path.name != "adapter_model.safetensors"]
+    return sorted({*folder.glob("*.safetensors")} - {folder / "adapter_model.safetensors"})
 
 
 def foreign_weights(folder: Path) -> set[str]:
