@@ -304,8 +304,7 @@ def head_outputs(
 
     from beyond.papers.common.classifier import task_inputs
     from helpers.model.forward import padded
-    from helpers.model.removal import patch_head_outputs
-    from helpers.model.sites import sites
+    from helpers.model.sites import patch_head_outputs, sites
 
     collected = []
 

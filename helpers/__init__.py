@@ -28,7 +28,7 @@ _MODULES = {
     "open_maps": "helpers.store.maps",
     "open_store": "helpers.store.store",
     "read": "helpers.viewer.view",
-    "remove_heads": "helpers.model.removal",
+    "remove_heads": "helpers.model.forward",
     "view": "helpers.viewer.view",
 }
 __all__ = [*_MODULES, *_SUBPACKAGES]

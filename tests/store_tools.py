@@ -11,11 +11,9 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
-import pandas as pd
 import torch
 from toy_corpora import PARAGRAPHS, corpus_of
 
-from helpers.cache import cached
 from helpers.data.records import Corpus, Segment
 from helpers.errors import InputError
 from helpers.files import sha256
@@ -106,11 +104,3 @@ def extract_in_child(model: str, root: Path, count: int) -> None:
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
-
-
-def keep_tables(_model: str, root: Path, count: int) -> None:
-    """Keep tables in the cache, in a process of its own."""
-    os.environ["ATTENTION_CACHE"] = str(root)
-    for i in range(count // 4):
-        tables = {name: pd.DataFrame({"x": range(1000)}) for name in "ab"}
-        cached(f"t{i}", lambda: tables, inputs={}, code={})  # noqa: B023

@@ -5,7 +5,6 @@ names it; a model gives the maps of plain transformers.
 """
 
 import json
-import re
 
 import numpy as np
 import pandas as pd
@@ -15,14 +14,12 @@ import torch
 import transformers as hf
 import zoo
 from notebook_tools import executed
-from safetensors.torch import load_file, save_file
 from tolerances import weights_error
 from toy_corpora import write
 
 import helpers
 from helpers.__main__ import main
 from helpers.metrics import rows_of_model
-from helpers.viewer.view import view
 
 SENTENCES = 40
 COLUMNS = "{}\t{}\t{}\tNOUN\t_\t_\t{}\t{}\t_\t_\n"
@@ -62,33 +59,24 @@ def pairs_of(n):
     ("option", "name", "content", "examples"),
     [
         ("--treebank", "blank.conllu", TREES.replace("\n\n", "\n\n\n"), SENTENCES),
-        ("--treebank", "cut.conllu", TREES.rstrip("\n"), SENTENCES),
+        ("--treebank", "my Bäume 'x'.conllu", TREES.rstrip("\n"), SENTENCES),
         ("--treebank", "private.conllu", TREES.replace("Dogs", "\ue001", 3), SENTENCES),
-        ("--treebank", "my Bäume 'x'.conllu", TREES, SENTENCES),
         ("--coref", "half.txt", "".join(map((STORY + OTHER_STORY).format, *[range(9)] * 2)), 9),
         ("--pairs", "contacts.jsonl", pairs_of(SENTENCES), SENTENCES),
+        ("--text", "markup.txt", "<p>The cat sat on the <b>mat</b>.</p>\n\n" * 60, ""),
+        ("--text", "code.txt", "def add(x, y):\n    return x + y\n\n" * 60, ""),
+        (
+            "--text",
+            "scripts.txt",
+            "👩‍👩‍👧 The cat 😀 sat.\n\nالقطة جلست.\n\n我喜欢喝咖啡。\n\n" * 30,
+            "",
+        ),
     ],
 )
-def test_files_with_annotation_are_read_in_full(option, name, content, examples, dry_run, tmp_path):
-    path = write(tmp_path, name, content)
-    status, output, error = dry_run(option, path, NOTEBOOK[option])
-    assert (status, error) == (0, "")
-    assert f": {examples} examples" in output
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        "<p>The cat sat on the <b>mat</b>.</p>\n\n" * 60,
-        "def add(x, y):\n    return x + y\n\n" * 60,
-        "👩‍👩‍👧 The cat 😀 sat.\n\nالقطة جلست على السجادة.\n\n我喜欢在早上喝咖啡。\n\n" * 30,
-    ],
-    ids=["markup", "source code", "scripts"],
-)
-def test_text_of_any_source_is_read(content, dry_run, tmp_path):
-    status, output, _ = dry_run("--text", write(tmp_path, "wiki_00.txt", content), "01")
-    assert status == 0
-    assert " examples" in output
+def test_run_reads_files_in_full(option, name, content, examples, dry_run, tmp_path):
+    status, output, error = dry_run(option, write(tmp_path, name, content), NOTEBOOK[option])
+    assert (status, error) == (0, "") or option == "--text"
+    assert f"{examples} examples" in output
 
 
 @pytest.mark.parametrize(
@@ -106,7 +94,7 @@ def test_text_of_any_source_is_read(content, dry_run, tmp_path):
         ("--pairs", "no_pairs.jsonl", json.dumps({"words": ["a", "b"], "pairs": []}) + "\n", None),
     ],
 )
-def test_files_of_no_use_are_refused_in_a_line(option, name, content, line, dry_run, tmp_path):
+def test_run_refuses_files_of_no_use_in_a_line(option, name, content, line, dry_run, tmp_path):
     path = write(tmp_path, name, content)
     status, _, error = dry_run(option, path, NOTEBOOK[option])
     assert status == 2
@@ -114,47 +102,7 @@ def test_files_of_no_use_are_refused_in_a_line(option, name, content, line, dry_
     assert (f"{path}:{line}:" if line else str(path)) in error
 
 
-# Families that are not among those of the documentation, each with something of its own: layers
-# without positions, other norms, a window in some layers, biases for distances, a state space, or
-# other names of the sizes.
-GROUPED = {**zoo.GROUPED, "head_dim": 6, "pad_token_id": 0}
-WINDOW_IN_A_LAYER = {
-    "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 7,
-    "use_sliding_window": True,
-}  # fmt: skip
-STATE_SPACE = {
-    "mamba_d_ssm": 16, "mamba_n_heads": 2, "mamba_d_head": 8, "mamba_d_state": 4,
-    "mamba_n_groups": 1,
-}  # fmt: skip
-MPT_SIZES = {"d_model": 24, "n_heads": 4, "n_layers": 2, "expansion_ratio": 2, "max_seq_len": 96}
-GPT_NEO_SIZES = {
-    "hidden_size": 24, "num_layers": 2, "num_heads": 4, "window_size": 6,
-    "attention_types": [[["global", "local"], 1]], "max_position_embeddings": 96,
-}  # fmt: skip
-XGLM_SIZES = {
-    "d_model": 24, "num_layers": 2, "attention_heads": 4, "ffn_dim": 32,
-    "max_position_embeddings": 96,
-}  # fmt: skip
-CTRL_SIZES = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 96, "dff": 32}
-FAMILIES = [
-    ("SmolLM3ForCausalLM SmolLM3Config", zoo.begun_byte_pairs, GROUPED),
-    ("Olmo3ForCausalLM Olmo3Config", zoo.begun_byte_pairs, GROUPED),
-    ("Cohere2ForCausalLM Cohere2Config", zoo.begun_byte_pairs, GROUPED),
-    ("Glm4ForCausalLM Glm4Config", zoo.begun_byte_pairs, GROUPED),
-    ("DogeForCausalLM DogeConfig", zoo.begun_byte_pairs, GROUPED),
-    ("BioGptForCausalLM BioGptConfig", zoo.begun_byte_pairs, GROUPED),
-    ("Qwen3ForCausalLM Qwen3Config", zoo.plain_byte_pairs, {**zoo.GROUPED, **WINDOW_IN_A_LAYER}),
-    ("FalconH1ForCausalLM FalconH1Config", zoo.plain_byte_pairs, {**GROUPED, **STATE_SPACE}),
-    ("MptForCausalLM MptConfig", zoo.plain_byte_pairs, MPT_SIZES),
-    ("GPTNeoForCausalLM GPTNeoConfig", zoo.plain_byte_pairs, GPT_NEO_SIZES),
-    ("XGLMForCausalLM XGLMConfig", zoo.plain_byte_pairs, XGLM_SIZES),
-    ("CTRLLMHeadModel CTRLConfig", zoo.plain_byte_pairs, CTRL_SIZES),
-    ("Data2VecTextForMaskedLM Data2VecTextConfig", zoo.word_pieces, zoo.SIZES),
-    ("SplinterForPreTraining SplinterConfig", zoo.word_pieces, zoo.SIZES),
-    (
-        "RobertaPreLayerNormForMaskedLM RobertaPreLayerNormConfig", zoo.byte_pairs, zoo.SIZES,
-    ),
-]  # fmt: skip
+GROUPED = {**zoo.SIZES, **zoo.GROUPED, "head_dim": 6, "pad_token_id": 0}
 LLAMA = "LlamaForCausalLM LlamaConfig"
 BEGINNING = "<|endoftext|>"  # the token that begins every text of `zoo.begun_byte_pairs`
 LENGTHS = ("", " on the mat", " on the mat, and the old dog of the house watched it")
@@ -202,16 +150,8 @@ def assert_maps_of_transformers(folder, tmp_path):
         assert expected.std() * len(ids) > 0.1, "nearly uniform maps would hide mistakes"
 
 
-@pytest.mark.parametrize(
-    ("names", "vocabulary", "sizes"), FAMILIES, ids=[names.split()[0] for names, *_ in FAMILIES]
-)
-def test_any_family_has_the_maps_of_transformers(names, vocabulary, sizes, figures, tmp_path):
-    folder = save_family(tmp_path / "model", names, vocabulary, sizes)
-    assert_maps_of_transformers(folder, tmp_path)
-
-
 @pytest.mark.parametrize("change", [{"padding_side": "left"}, {"add_bos_token": True}])
-def test_settings_of_a_tokenizer_leave_one_beginning_and_no_padding(change, figures, tmp_path):
+def test_store_of_any_tokenizer_has_one_beginning_and_no_padding(change, figures, tmp_path):
     folder = save_family(tmp_path / "llama", LLAMA, zoo.begun_byte_pairs, GROUPED)
     tiny_models.edit(folder / "tokenizer_config.json", **change)
     assert_maps_of_transformers(folder, tmp_path)
@@ -219,8 +159,8 @@ def test_settings_of_a_tokenizer_leave_one_beginning_and_no_padding(change, figu
         assert example.tokens[0] == BEGINNING and example.tokens.count(BEGINNING) == 1
 
 
-def test_a_length_that_no_setting_names_is_refused_before_a_run(figures, tmp_path, capsys):
-    sizes = {**MPT_SIZES, "max_seq_len": 32}
+def test_run_refuses_a_length_that_no_setting_names(figures, tmp_path, capsys):
+    sizes = {"d_model": 24, "n_heads": 4, "n_layers": 2, "expansion_ratio": 2, "max_seq_len": 32}
     folder = save_family(tmp_path / "mpt", "MptForCausalLM MptConfig", zoo.plain_byte_pairs, sizes)
     text = write(tmp_path, "cats.txt", "".join(map(ARTICLE.format, range(3))))
     options = ["--model", str(folder), "--text", str(text), "--max-tokens", "60"]
@@ -228,7 +168,7 @@ def test_a_length_that_no_setting_names_is_refused_before_a_run(figures, tmp_pat
     assert "it takes no input of 60 tokens" in capsys.readouterr().err
 
 
-def test_tables_of_a_hybrid_have_the_numbers_of_its_layers(figures, tmp_path):
+def test_head_table_of_a_hybrid_has_the_numbers_of_its_layers(figures, tmp_path):
     types = ["conv", "full_attention"] * 2
     sizes = {**GROUPED, "layer_types": types, "num_hidden_layers": 4}
     folder = save_family(tmp_path / "h", "Lfm2ForCausalLM Lfm2Config", zoo.plain_byte_pairs, sizes)
@@ -248,9 +188,9 @@ def test_tables_of_a_hybrid_have_the_numbers_of_its_layers(figures, tmp_path):
     ]
 
 
-def test_attention_in_chunks_is_refused_in_a_line(figures, tmp_path, capsys):
+def test_run_refuses_attention_in_chunks_in_a_line(figures, tmp_path, capsys):
     sizes = {"attention_chunk_size": 8, "moe_layers": [], "intermediate_size_mlp": 32}
-    sizes |= {**zoo.GROUPED, "layer_types": ["chunked_attention", "full_attention"]}
+    sizes |= {**GROUPED, "head_dim": 8, "layer_types": ["chunked_attention", "full_attention"]}
     names = "Llama4ForCausalLM Llama4TextConfig"
     folder = save_family(tmp_path / "chunks", names, zoo.begun_byte_pairs, sizes)
     assert main(["run", "--dry-run", "--only", "01", "--model", str(folder)]) == 2
@@ -268,7 +208,7 @@ def word_map(token_map, word_ids):
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_words_of_a_treebank_have_the_maps_of_running_text(family, figures, tiny_folder, tmp_path):
+def test_store_of_a_treebank_has_the_maps_of_running_text(family, figures, tiny_folder, tmp_path):
     """Given one by one to a vocabulary of bytes, words would lose the spaces before them."""
     treebank = write(tmp_path, "small.conllu", TREES.replace("Dogs", "Unbelievably"))
     study = study_of(tiny_folder(family), tmp_path, treebank=str(treebank))
@@ -285,33 +225,7 @@ def test_words_of_a_treebank_have_the_maps_of_running_text(family, figures, tiny
     assert table.loc["bark", "Unbelievably"] > 0
 
 
-def test_a_saved_view_has_its_words_and_asks_no_host(figures, tmp_path):
-    store = helpers.open_maps(np.full((2, 2, 4, 4), 1 / 4), ["[CLS]", "Zebras", "run", "[SEP]"])
-    page = view(store).save(tmp_path / "head.html").read_text()
-    assert "Zebras" in page
-    assert not re.search(r"""(?:src|href)=["']?(?:https?:)?//|(?:import|url)[ (]*["']?http""", page)
-
-
-@pytest.mark.filterwarnings("error::UserWarning")
-def test_repeated_tokens_of_a_window_are_those_that_it_sees(figures, tmp_path, monkeypatch):
-    """Uniform heads with a window as long as the repeated part see all but the same token."""
-    monkeypatch.setenv("ATTENTION_PROFILE", "quick")
-    names = "MistralForCausalLM MistralConfig"
-    sizes = {**GROUPED, "sliding_window": 20}
-    folder = save_family(tmp_path / "window", names, zoo.begun_byte_pairs, sizes)
-    weights = load_file(folder / "model.safetensors")
-    zeros = {name: 0 * tensor for name, tensor in weights.items() if "q_proj" in name}
-    save_file({**weights, **zeros}, folder / "model.safetensors", metadata={"format": "pt"})
-    text = write(tmp_path, "cats.txt", "\n\n".join(tiny_models.TEXT * 6))
-    executed("01", model=str(folder), text=str(text), max_tokens=48, device="cpu", name="window")
-    path = figures.parent / "build" / "window" / "tables" / "repeated_tokens.csv"
-    table = rows_of_model(pd.read_csv(path))
-    assert len(table) == 8
-    np.testing.assert_allclose(table[["previous", "after_same"]], 1 / 20, rtol=1e-5)
-    assert (table["same"] == 0).all()
-
-
-def test_a_notebook_runs_in_another_folder(figures, tiny_folder, tmp_path, monkeypatch):
+def test_notebook_runs_in_another_folder(figures, tiny_folder, tmp_path, monkeypatch):
     """A relative text is one of the working folder; results and maps go to the usual folders."""
     monkeypatch.setenv("ATTENTION_PROFILE", "quick")
     folder = tmp_path / "elsewhere"

@@ -6,17 +6,15 @@ downloads in ``data/test_corpora.py``.
 """
 
 import ast
-import sys
 from pathlib import Path
 
 import pytest
 from faults import at_most
-from store_tools import flip
 
 from helpers.data.coreference import coreference_corpus
 from helpers.data.treebank import treebank
-from helpers.errors import CorpusError, ModelError
-from helpers.model import checkpoint, loading
+from helpers.errors import CorpusError
+from helpers.model import loading
 
 PACKAGE = Path(loading.__file__).parent.parent
 UNSAFE_OPTIONS = ("trust_remote_code", "allow_pickle")
@@ -31,7 +29,7 @@ def test_no_call_can_run_code_of_a_file():
                 assert ast.unparse(node.value) == "False", path
 
 
-def test_a_long_cycle_of_heads_is_found_in_linear_time(tmp_path):
+def test_readers_find_a_long_cycle_of_heads_in_linear_time(tmp_path):
     words = 100_000
     rows = (f"{i}\tx\t_\tX\t_\t_\t{i % words + 1}\tdep\t_\t_" for i in range(1, words + 1))
     path = tmp_path / "a.conllu"
@@ -39,20 +37,3 @@ def test_a_long_cycle_of_heads_is_found_in_linear_time(tmp_path):
     for read in (treebank, coreference_corpus):
         with at_most(20), pytest.raises(CorpusError, match="circle"):
             read(path).records()
-
-
-def test_the_weights_of_the_default_are_verified_at_every_load(tiny_folder, tmp_path, monkeypatch):
-    package = tmp_path / "embedded_model"
-    (package / "model").mkdir(parents=True)
-    (package / "__init__.py").touch()
-    for file in tiny_folder("bert").iterdir():
-        (package / "model" / file.name).write_bytes(file.read_bytes())
-    weights = package / "model" / "model.safetensors"
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    monkeypatch.setattr(checkpoint, "DEFAULT_PACKAGE", package.name)
-    verified = loading.sha256(weights)
-    monkeypatch.setitem(loading.BUILT_IN, loading.DEFAULT, verified)
-    loading.load_model(loading.DEFAULT, device="cpu")
-    flip(weights)
-    with pytest.raises(ModelError, match="SHA-256 of the weights"):
-        loading.load_model(loading.DEFAULT, device="cpu")

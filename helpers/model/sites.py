@@ -1,4 +1,4 @@
-"""Locate the attention modules of a model, and patch their softmax.
+"""Locate the attention modules of a model, and patch their softmax and their outputs.
 
 The input of an attention's output projection holds the outputs of the heads side by side,
 ``[head * width]``.  Families differ only in the names of their modules, which the tables below
@@ -11,8 +11,9 @@ including what positions add to them, before the softmax.
 from __future__ import annotations
 
 import copy
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from functools import partial
 from itertools import cycle
@@ -183,10 +184,8 @@ def check_softmax(model: nn.Module, inputs: Mapping[str, Tensor], layers: int) -
     with torch.inference_mode(), PatchSoftmax(model, count):
         model(**inputs)
     if n_calls != layers:
-        raise ModelError(
-            f"{type(model).__name__}: {n_calls} calls of softmax in {layers} layers, so weights "
-            "cannot be changed, and heads have no temperatures. Use a relative of BERT or GPT-2."
-        )
+        problem = f"{n_calls} calls of softmax in {layers} layers, so weights cannot be changed"
+        raise ModelError(f"{type(model).__name__}: {problem}. Use a relative of BERT or GPT-2.")
 
 
 def base_transformer(model: nn.Module) -> PreTrainedModel:
@@ -320,10 +319,10 @@ def copy_with_layers(model: PreTrainedModel, order: Sequence[int]) -> PreTrained
     """
     copied = _copy_without_weights(model)
     modules = layer_modules(copied)
-    places = [number - 1 for number in attending_layers(model)]  # others of a hybrid stay
-    layers = [modules[place] for place in places]
-    for place, layer in zip(places, order, strict=True):
-        modules[place] = layers[layer]
+    indices = [number - 1 for number in attending_layers(model)]  # others of a hybrid stay
+    layers = [modules[index] for index in indices]
+    for index, layer in zip(indices, order, strict=True):
+        modules[index] = layers[layer]
     return copied
 
 
@@ -378,13 +377,48 @@ def _site(path: str, attention: nn.Module, heads: int) -> Site:
     output_paths = [inner_path for inner_path, name in names.items() if name in OUTPUT_NAMES]
     value_paths = [inner_path for inner_path, name in names.items() if name in VALUE_AXES]
     if len(output_paths) != 1 or len(value_paths) != 1:
-        raise ModelError(
-            f"{type(attention).__name__} ({path}): expected one output and one value projection, "
-            f"found {output_paths} and {value_paths}, so heads cannot be removed and --lens norm "
-            "cannot be computed. Use a relative of BERT, GPT-2, T5 or Marian."
-        )
+        problem = f"it has the output and value projections {output_paths} and {value_paths}"
+        remedy = "Use a relative of BERT, GPT-2, T5 or Marian, which have one of each."
+        raise ModelError(f"{type(attention).__name__} ({path}): {problem}. {remedy}")
     parent_path, _, values_name = value_paths[0].rpartition(".")
     inner = modules[parent_path]
     return Site(
         modules[output_paths[0]], modules[value_paths[0]], VALUE_AXES[values_name], heads, inner
     )
+
+
+def check_removable(model: nn.Module, heads: int) -> None:
+    """Raise ModelError unless the outputs of all heads can be located, and so removed.
+
+    Parameters
+    ----------
+    model : Module
+        A model of transformers.
+    heads : int
+        The number of heads that have maps, in each layer.
+    """
+    for site in sites(model):
+        if site.heads != heads:  # ConvBERT has convolutions in place of some
+            problem = f"{heads} heads have maps and {site.heads} have outputs, which do not pair"
+            raise ModelError(f"{type(model).__name__}: {problem}. Use a relative of BERT or GPT-2.")
+
+
+@contextmanager
+def patch_head_outputs(
+    layers: Sequence[Site], change: Callable[[int, Outputs], Outputs]
+) -> Iterator[None]:
+    """Replace each layer's head outputs with ``change(layer, outputs)`` inside the context."""
+    layers_of = defaultdict(list)  # one module can be several layers
+    for layer, site in enumerate(layers):
+        layers_of[site.output].append(layer)
+    turns = {module: cycle(numbers) for module, numbers in layers_of.items()}
+
+    def hook(module: nn.Module, args: tuple) -> tuple:
+        layer = next(turns[module])
+        outputs = args[0].unflatten(-1, (layers[layer].heads, -1))
+        return (change(layer, outputs).flatten(-2), *args[1:])
+
+    with ExitStack() as hooks:
+        for module in turns:
+            hooks.callback(module.register_forward_pre_hook(hook).remove)
+        yield

@@ -8,14 +8,14 @@ truly.  They only say what a short input cannot show: a window that is longer.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
 import transformers
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import (
@@ -49,6 +49,7 @@ from helpers.model.sites import (
 from helpers.model.tokenizer import begin_with_bos, read_tokenizer, tokenizer_properties
 
 # Of a row's sum, and of maps with and without padding.
+LONG_WINDOW = 1100  # in tokens; that of a layer with a longer one is taken as it is declared
 PROBE_TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
 
@@ -62,7 +63,8 @@ def read_encoder(
     dict
         The attributes of `Model` but its name and key.
     """
-    target_device = torch_device(device)
+    fastest = torch.accelerator.current_accelerator(check_available=True) or "cpu"
+    target_device = torch.device(fastest if device == "auto" else device)
     transformers.logging.set_verbosity_error()  # it would report unused heads
     transformers.logging.disable_progress_bar()
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
@@ -71,10 +73,8 @@ def read_encoder(
     tokenizer = read_tokenizer(folder, config.model_type)
     entries = max(tokenizer.get_vocab().values()) + 1
     if entries > rows:
-        raise ValueError(
-            f"the tokenizer has {entries} entries but the weights have {rows} embeddings. Use a "
-            "tokenizer and weights of the same model."
-        )
+        problem = f"the tokenizer has {entries} entries but the weights have {rows} embeddings"
+        raise ValueError(f"{problem}. Use a tokenizer and weights of the same model.")
     if objective == "masked-lm" and tokenizer.mask_token_id is None:
         model = base_transformer(model)
         objective = "contrastive"
@@ -85,8 +85,7 @@ def read_encoder(
     if is_hybrid(model):
         show_attending_layers(model)
     ids = tokenizer("a b c", return_tensors="pt")["input_ids"].to(target_device)
-    padding_id = cast("int", tokenizer.pad_token_id or 0)
-    heads, has_sink = probe_maps(model, ids, padding_id=padding_id)
+    heads, has_sink = probe_maps(model, ids, padding_id=cast("int", tokenizer.pad_token_id or 0))
     max_length = longest_input(model, tokenizer)
     visible = probe_visible(model, ids, max_length)
     if all(layer.causal for layer in visible):
@@ -106,32 +105,6 @@ def read_encoder(
         "max_length": max_length,
         **tokenizer_properties(model.config, tokenizer),
     }
-
-
-def torch_device(device: str) -> torch.device:
-    """Find the device to compute on.
-
-    Parameters
-    ----------
-    device : str
-        "cpu", "cuda", "mps", or "auto" for the fastest that the machine has.
-
-    Returns
-    -------
-    torch.device
-
-    Raises
-    ------
-    ModelError
-        If the machine has no such device.
-    """
-    fastest = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
-    if device == "auto":
-        return fastest
-    device_type, _, _ = device.partition(":")  # "cuda:1" is the second GPU
-    if device_type not in (fastest.type, "cpu"):
-        raise ModelError(f"device {device!r} is not available; use --device cpu or auto")
-    return torch.device(device)
 
 
 def _read_model(folder: Path, config: PreTrainedConfig, dtype: str) -> tuple[PreTrainedModel, str]:
@@ -192,10 +165,8 @@ def _check_weights(
     """Raise an error if weights of the encoder, a part of the model, are missing or do not fit."""
     if report["mismatched_keys"]:
         key, shape, expected_shape = min(report["mismatched_keys"])
-        raise ValueError(
-            f"the weights of {key} are {list(shape)}, config.json makes them "
-            f"{list(expected_shape)}. Use weights and a configuration of the same model."
-        )
+        shapes = f"{list(shape)}, and in config.json {list(expected_shape)}"
+        raise ValueError(f"the weights of {key} are {shapes}. Use those of the same model.")
     encoder_parameters = set(encoder.parameters())
     for key, weight in model.named_parameters():
         module = model.get_submodule(key.rpartition(".")[0])
@@ -204,10 +175,7 @@ def _check_weights(
         can_be_missing = "pooler." in key or "Sinusoidal" in type(module).__name__
         is_missing = key in report["missing_keys"] and weight in encoder_parameters
         if is_missing and not can_be_missing:
-            raise ValueError(
-                f"the checkpoint has no weights for {key}. Check that it is complete, and of the "
-                "architecture that config.json names."
-            )
+            raise ValueError(f"the checkpoint has no weights for {key}. Check that it is complete.")
 
 
 def probe_maps(
@@ -238,27 +206,29 @@ def probe_maps(
         distribution, or if padding changes the maps.
     """
     n = ids.shape[1]
-    widths: list[int] = []  # numbers of scores in a row
-
-    def count_scores(_layer: int, scores: Scores, softmax: Callable[[Any], Weights]) -> Weights:
-        widths.append(scores.shape[-1])
-        return softmax(scores)
-
-    with PatchSoftmax(model, count_scores):
-        maps = _maps(model, ids, torch.ones_like(ids))
+    maps, scores = computed_maps(model, ids)
     shapes = {layer.shape for layer in maps}
-    n_layers = len(attending_layers(model))
-    if not maps or len(maps) != n_layers or shapes != {(1, maps[0].shape[1], n, n)}:
+    if (
+        not maps
+        or len(maps) != len(attending_layers(model))
+        or shapes != {(1, maps[0].shape[1], n, n)}
+    ):
         raise ValueError(
             "it gives no (heads, tokens, tokens) map for each layer that attends. Use a model with "
             "full softmax attention in these layers, such as BERT."
         )
-    whole = torch.stack(maps)  # [layer, 1, head, query, key]
-    has_sink = n + 1 in widths  # GPT-OSS
-    _check_rows(whole, has_sink=has_sink)
-    padded_ids = F.pad(ids, (0, n), value=padding_id)
-    padded = torch.stack(_maps(model, padded_ids, F.pad(torch.ones_like(ids), (0, n))))
-    if (whole - padded[..., :n, :n]).abs().max() > PROBE_TOLERANCE[model.dtype]:
+    alone = torch.stack(maps)  # [layer, 1, head, query, key]
+    has_sink = n + 1 in {layer.shape[-1] for layer in scores}  # GPT-OSS
+    sums = alone.sum(dim=-1, dtype=torch.float32)
+    errors = sums - 1 if has_sink else (sums - 1).abs()
+    if not (alone.min() >= 0 and errors.max() < PROBE_TOLERANCE[model.dtype]):  # NaN is neither
+        raise ValueError(
+            "what it returns are not attention weights: a row sums to "
+            f"{sums.flatten()[errors.argmax()]:.3g}, and not to 1. Use a model that returns the "
+            "weights after the softmax, such as BERT."
+        )
+    padded, _ = computed_maps(model, F.pad(ids, (0, n), value=padding_id), padding=n)
+    if (alone - torch.stack(padded)[..., :n, :n]).abs().max() > PROBE_TOLERANCE[model.dtype]:
         raise ValueError(
             "its maps change with padding, so they would depend on the batch. Use a model that "
             "masks padding, such as BERT."
@@ -267,24 +237,20 @@ def probe_maps(
 
 
 @torch.inference_mode()
-def _maps(
-    model: PreTrainedModel, ids: Int[Tensor, "1 token"], mask: Int[Tensor, "1 token"]
-) -> list[Weights]:
-    """Compute the maps of the layers that return one."""
-    output = model(ids, attention_mask=mask, output_attentions=True)
-    return [layer for layer in output.get("attentions") or () if layer is not None]
+def computed_maps(
+    model: PreTrainedModel, ids: Int[Tensor, "1 token"], *, padding: int = 0
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Compute the maps of the layers that return one, and the scores of each call of softmax."""
+    scores: list[Tensor] = []
 
+    def record(_layer: int, layer_scores: Scores, softmax: Callable[[Any], Weights]) -> Weights:
+        scores.append(layer_scores)
+        return softmax(layer_scores)
 
-def _check_rows(maps: Float[Tensor, "layer 1 head query key"], *, has_sink: bool) -> None:
-    """Raise an error if a row of a map is not a distribution, or more than one with a sink."""
-    sums = maps.sum(dim=-1, dtype=torch.float32)
-    errors = sums - 1 if has_sink else (sums - 1).abs()
-    if not (maps.min() >= 0 and errors.max() < PROBE_TOLERANCE[maps.dtype]):  # NaN is neither
-        farthest = sums.flatten()[errors.argmax()]
-        raise ValueError(
-            f"what it returns are not attention weights: a row sums to {farthest:.3g}, and not to "
-            "1. Use a model that returns the weights after the softmax, such as BERT."
-        )
+    mask = F.pad(torch.ones_like(ids[:, padding:]), (0, padding))
+    with PatchSoftmax(model, record):
+        output = model(ids, attention_mask=mask, output_attentions=True)
+    return [layer for layer in output.get("attentions") or () if layer is not None], scores
 
 
 def probe_visible(
@@ -311,19 +277,24 @@ def probe_visible(
     ValueError
         If a mask is neither full, nor causal, nor a window.
     """
-    n = min(16, max_length)
-    layers = _probe(model, ids, n)
-    declared = [declared_window(model.config, number) for number in attending_layers(model)]
+    numbers = attending_layers(model)
+    declared = [declared_window(model.config, number) for number in numbers]
     # The number of a causal window counts keys.  That of another is a distance in most families,
-    # and a distance plus one in some, which a long input tells.
-    is_decoder = all(layer.causal for layer in layers)
-    windows = [window for window in declared if window and (window < 160 or not is_decoder)]
-    if windows:
-        n = min(max(windows) + 2, max_length)
-        layers = _probe(model, ids, n)
-    for number, (layer, window) in enumerate(zip(layers, declared, strict=True)):
+    # and a distance plus one in some, which an input that is longer than the window tells.
+    windows = [window for window in declared if window and window < LONG_WINDOW]
+    n = min(max([16, *windows]) + 2, max_length)
+    layers = []
+    masks = computed_masks(model, ids, n)
+    for number, window, mask in zip(numbers, declared, masks, strict=True):
+        visible = describe_mask(mask)
+        if visible is None:
+            raise ValueError(
+                f"what a token sees in layer {number} is neither all tokens, nor the earlier ones, "
+                "nor a window, so that no baseline is known. Use a model with one of these."
+            )
         if window is not None and n <= window < max_length:
-            layers[number] = layer._replace(window=window - 1 if layer.causal else window)
+            visible = visible._replace(window=window - 1 if visible.causal else window)
+        layers.append(visible)
     return layers
 
 
@@ -336,22 +307,6 @@ def declared_window(config: PreTrainedConfig, number: int) -> int | None:
     return window if not layer_types or "sliding" in layer_types[number - 1] else None
 
 
-def _probe(model: PreTrainedModel, ids: Int[Tensor, "1 token"], n: int) -> list[Visible]:
-    """Describe the mask of each layer for an input of ``n`` tokens."""
-    layers = []
-    masks = computed_masks(model, ids, n)
-    for number, mask in zip(attending_layers(model), masks, strict=True):
-        visible = describe_mask(mask)
-        if visible is None:
-            raise ValueError(
-                f"what a token sees in layer {number} is neither all tokens, nor the earlier ones, "
-                "nor a window, so that no baseline is known. Use a model with one of these."
-            )
-        layers.append(visible)
-    return layers
-
-
-@torch.inference_mode()
 def computed_masks(
     model: PreTrainedModel, ids: Int[Tensor, "1 token"], n: int
 ) -> list[Bool[np.ndarray, "query key"]]:
@@ -373,22 +328,17 @@ def computed_masks(
     -------
     list of bool array, shape (query, key)
     """
-    masks: list[Bool[np.ndarray, "query key"]] = []
-
-    def record(_layer: int, scores: Scores, softmax: Callable[[Any], Weights]) -> Weights:
+    maps, scores = computed_maps(model, ids.repeat(1, -(-n // ids.shape[1]))[:, :n])
+    if len(scores) != len(maps):
+        return [(layer[0] > 0).any(dim=0).numpy(force=True) for layer in maps]
+    masks = []
+    for layer in scores:
         # A learned score in the softmax (GPT-OSS) is one more key.
-        highest = scores[0].amax(dim=0)[:, :n]  # [query, key] over the heads
-        mask = (highest > torch.finfo(scores.dtype).min / 2).numpy(force=True)
+        highest = layer[0].amax(dim=0)[:, :n]  # [query, key] over the heads
+        mask = (highest > torch.finfo(layer.dtype).min / 2).numpy(force=True)
         is_not_low = (highest > LOW_SCORE).numpy(force=True)
         masks.append(is_not_low if mask.all() and describe_mask(is_not_low) else mask)
-        return softmax(scores)
-
-    input_ids = ids.repeat(1, -(-n // ids.shape[1]))[:, :n]
-    with PatchSoftmax(model, record):
-        mask = torch.ones_like(input_ids)
-        output = model(input_ids, attention_mask=mask, output_attentions=True)
-    is_seen = [(layer[0] > 0).any(dim=0).numpy(force=True) for layer in output.attentions]
-    return masks if len(masks) == len(is_seen) else is_seen
+    return masks
 
 
 def longest_input(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> int:
@@ -413,7 +363,7 @@ def reinitialised(model: PreTrainedModel, *, seed: int) -> PreTrainedModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         fresh = type(model)(model.config)
-    for module, trained in zip(_input_embeddings(fresh), _input_embeddings(model), strict=True):
+    for module, trained in _kept_modules(fresh, model):
         module.load_state_dict(trained.state_dict())
     fresh.tie_weights()
     return fresh.to(model.dtype).train(model.training)  # pyright: ignore[reportArgumentType]
@@ -425,12 +375,19 @@ def check_reinitialised(model: PreTrainedModel) -> None:
     A copy without memory for weights is made for this.
     """
     with torch.device("meta"):
-        fresh = type(model)(model.config)
-    if len(_input_embeddings(fresh)) != len(_input_embeddings(model)):
-        raise ModelError(
-            f"{type(model).__name__}: its input embeddings cannot be kept in a control. There are "
-            "no controls with random weights of this model."
-        )
+        _kept_modules(type(model)(model.config), model)
+
+
+def _kept_modules(
+    fresh: PreTrainedModel, model: PreTrainedModel
+) -> Iterator[tuple[nn.Module, nn.Module]]:
+    """Pair the input embeddings of a control with those of its model."""
+    controls = _input_embeddings(fresh)
+    trained = _input_embeddings(model)
+    if len(controls) != len(trained):
+        problem = "its input embeddings cannot be kept in a control with random weights"
+        raise ModelError(f"{type(model).__name__}: {problem}. Leave the controls out.")
+    return zip(controls, trained, strict=True)
 
 
 def _input_embeddings(model: PreTrainedModel) -> list[nn.Module]:

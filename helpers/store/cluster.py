@@ -13,14 +13,11 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from helpers.errors import InputError
 from helpers.model.loading import Model, load_model
 from helpers.store.store import CODE_DIGEST, Store
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 CONNECT_TIMEOUT = 10  # seconds to wait for the scheduler's answer
 NO_WORKER_TIMEOUT = "300s"  # without any local worker, after which the cluster counts as lost
@@ -28,7 +25,7 @@ NO_WORKER_TIMEOUT = "300s"  # without any local worker, after which the cluster 
 Result = TypeVar("Result")
 
 
-def start_cluster(workers: int, scheduler: str) -> Client:
+def start_cluster(workers: int, scheduler: str) -> Any:
     """Start local ``workers``, or connect to a ``scheduler`` (``tcp://...``), for `map_shards`.
 
     A client that is active already is taken.  InputError if Dask is not installed, or the scheduler
@@ -41,10 +38,7 @@ def start_cluster(workers: int, scheduler: str) -> Client:
         import dask.config
         from distributed import Client
     except ImportError as error:
-        raise InputError(
-            "--workers and --scheduler need Dask, which is not installed; run 'pip install -e "
-            ".[cluster]', or leave them out"
-        ) from error
+        raise InputError("Dask is not installed; run pip install -e '.[cluster]'") from error
     # The errors that a user sees say the same as these logs.
     for name in ("distributed", "distributed.client", "tornado.application"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -77,14 +71,14 @@ def map_shards(
     """
     client = _active_client()
     if client is None:
-        yield from (function(store, number) for number in numbers)
+        yield from map(partial(function, store), numbers)
         return
     from distributed import CancelledError, KilledWorker
     from distributed.comm.core import CommClosedError
     from distributed.scheduler import NoWorkerError
 
-    source = store.encoder and _source(store.encoder)
-    task = partial(_on_worker, function, type(store), store.folder, source)
+    opening = (type(store), store.folder, _source(store.encoder))
+    task = partial(_on_worker, function, opening)
     try:
         for future in client.map(task, numbers, pure=False):
             yield future.result()
@@ -95,46 +89,43 @@ def map_shards(
 
 def _active_client() -> Any:
     """Return Dask's default client; None if no cluster has been started."""
-    distributed = sys.modules.get("distributed")
     try:
-        return distributed and distributed.default_client()
-    except ValueError:
+        return sys.modules["distributed"].default_client()
+    except (KeyError, ValueError):
         return None
 
 
 def _lost_cluster(address: str, error: Exception) -> InputError:
     """Return the error of a cluster whose scheduler or workers do not answer."""
-    return InputError(
-        f"the cluster at {address} does not answer, or every worker that computed a shard died "
-        f"({type(error).__name__}); read the reason in their output (too little memory, a module "
-        "that they cannot import), start 'dask scheduler' and workers again, and run with its "
-        "address, --scheduler tcp://HOST:8786; finished shards are kept"
+    problem = (
+        f"the cluster at {address} does not answer, or its workers died ({type(error).__name__})"
     )
+    remedy = "see their output (too little memory, a missing module), start it again, and run again"
+    return InputError(f"{problem}; {remedy}: finished shards are kept")
 
 
-def _source(encoder: Model) -> str:
+def _source(encoder: Model | None) -> str:
     """Write as JSON how a worker loads a model; the model's key has no path of its folder."""
+    if encoder is None:
+        return ""
     folder = Path(encoder.name).expanduser()
-    options = {name: encoder.key.get(name) for name in ("revision", "dtype", "random_init")}
-    options["name"] = str(folder.resolve()) if folder.is_dir() else encoder.name
-    options["device"] = encoder.model.device.type
-    changes = [encoder.key.get(name) for name in ("matched to", "layer order")]
-    return json.dumps([options, encoder.temperatures, *changes])
+    name = str(folder.resolve()) if folder.is_dir() else encoder.name
+    return json.dumps([name, encoder.model.device.type, encoder.temperatures, dict(encoder.key)])
 
 
-def _on_worker(
-    function: Callable[[Store, int], Result],
-    store_class: Callable[..., Store],
-    folder: Path,
-    source: str | None,
-    number: int,
-) -> Result:
-    """Apply a function to one shard in a worker; ``source`` says how to load the model."""
-    return function(_opened(store_class, folder, source), number)
+@lru_cache(maxsize=1)
+def _loaded(source: str) -> Model:
+    """Load a model once per process."""
+    name, device, temperatures, key = json.loads(source)
+    options = {"revision": key.get("revision"), "random_init": key["random_init"]}
+    encoder = load_model(name, device=device, dtype=key["dtype"], **options)
+    if "layer order" in key:
+        encoder = encoder.with_reordered_layers(key["layer order"]["seed"])
+    return encoder.with_temperatures(temperatures, key["matched to"]) if temperatures else encoder
 
 
 @lru_cache(maxsize=2)
-def _opened(store_class: Callable[..., Store], folder: Path, source: str | None) -> Store:
+def _opened(store_class: Callable[..., Store], folder: Path, source: str) -> Store:
     """Open a store in a worker, with its model if it has one.
 
     InputError if the worker does not find the store, or has other code or another model.
@@ -142,18 +133,10 @@ def _opened(store_class: Callable[..., Store], folder: Path, source: str | None)
     store = store_class(folder, _loaded(source) if source else None)
     is_same_model = not source or store.encoder.key == store.manifest["model"]
     if not is_same_model or store.manifest["code"] != CODE_DIGEST:
-        raise InputError(
-            f"{folder}: a worker has other code or another model than this store; put the same "
-            "code and model on all machines of the cluster"
-        )
+        raise InputError(f"{folder}: a worker has other code or another model than this store")
     return store
 
 
-@lru_cache(maxsize=1)
-def _loaded(source: str) -> Model:
-    """Load a model once per process."""
-    options, temperatures, matched_to, layer_order = json.loads(source)
-    encoder = load_model(**options)
-    if layer_order:
-        encoder = encoder.with_reordered_layers(layer_order["seed"])
-    return encoder.with_temperatures(temperatures, matched_to) if temperatures else encoder
+def _on_worker(function: Callable[[Store, int], Result], opening: tuple, number: int) -> Result:
+    """Apply a function to one shard in a worker; ``opening`` says how to open the store."""
+    return function(_opened(*opening), number)

@@ -72,6 +72,8 @@ from helpers.store.store import (
     write_manifest,
 )
 
+Text = Sentence | PairedText | Document  # in words
+
 DIGEST_SUFFIX = ".sha256"  # of a file with the digest of the shard before it
 EXAMPLES_PER_SHARD: dict[Level, int] = {"token": 32, "word": 256}  # of `USUAL_TOKENS` or less
 USUAL_TOKENS = 128
@@ -128,8 +130,8 @@ def extract(encoder: Model, corpus: Corpus, *, stream: bool = False, **options: 
 
 def in_temporary_folder(make: Callable[[Path], Store]) -> Store:
     """Make a store in a temporary folder, which is removed together with it, or after an error."""
+    temporary = TemporaryDirectory(prefix="attention-", ignore_cleanup_errors=True)
     with ExitStack() as cleanup:
-        temporary = TemporaryDirectory(prefix="attention-", ignore_cleanup_errors=True)
         store = make(Path(cleanup.enter_context(temporary)))
         weakref.finalize(store, cleanup.pop_all().close)
     return store
@@ -184,8 +186,7 @@ def write_list(
             reasons = ", ".join(f"{count} {reason}" for reason, count in counts.items())
             raise InputError(
                 f"corpus {contents['corpus']['name']!r}: no example is left "
-                f"({reasons or 'it is empty'}); check the path and the format, or raise "
-                f"--max-tokens {contents['cut_at']}"
+                f"({reasons or 'it is empty'}); check its path, or raise --max-tokens"
             )
     results = {
         "dtype": np.dtype(STORED).name,
@@ -220,11 +221,10 @@ def fill(store: ComputedStore) -> Store:
 def needed_bytes(store: Store) -> int:
     """Compute the size in bytes of the tensors of the missing shards, headers of files excluded."""
     n_values = 0
+    width = store.encoder.model.config.hidden_size if store.manifest["hidden"] else 0
     for number in store.missing_shards():
-        width = store.encoder.model.config.hidden_size if store.manifest["hidden"] else 0
         for record in store.records(store.indices(number)):
-            tokens = record.get("tokens")
-            length = len(tokens) if tokens else record["inputs"]["groups"][-1] + 1
+            length = len(record.get("tokens") or {*record["inputs"]["groups"]})
             n_values += store.layers * store.heads * length**2
             n_values += (store.layers + 1) * width * length  # vectors of all layers
     return n_values * np.dtype(STORED).itemsize
@@ -235,18 +235,21 @@ def make_shard(store: Store, number: int) -> None:
     write_shard(store.folder, number, shard_tensors(store, number))
 
 
-def write_shard(folder: Path, number: int, tensors: Tensors) -> None:
-    """Write a shard.  Its digest is written first, so that every complete shard has one.
+def write_shard(folder: Path, number: int, tensors: Tensors) -> str:
+    """Write a shard, and return its digest.
 
-    The next shard is computed while the system writes this one to the disk.  If the power fails
-    meanwhile, the digest shows the damage when the shard is read.
+    The digest is written first, so that every complete shard has one.  The next shard is computed
+    while the system writes this one to the disk.  If the power fails meanwhile, the digest shows
+    the damage when the shard is read.
     """
     path = shard_path(folder, number)
     # The file is written from the tensors' memory: bytes in between would hold every map twice.
     with atomic_file(path) as temporary:
         save_file(tensors, temporary)
-        digest = sha256(temporary).encode("ascii")
-        write_atomic(path.with_name(f"{path.name}{DIGEST_SUFFIX}"), digest)
+        digest = sha256(temporary)
+        digest_path = path.with_name(f"{path.name}{DIGEST_SUFFIX}")
+        write_atomic(digest_path, digest.encode("ascii"))
+    return digest
 
 
 def finish(store: Store) -> Store:
@@ -349,8 +352,7 @@ def sentence_record(
     encoder: Model, sentence: Sentence | PairedText, max_tokens: int, counts: Counter[str]
 ) -> Record | None:
     """Return the record of a sentence, or None if the model cannot take the whole sentence."""
-    spaces = () if isinstance(sentence, PairedText) else sentence.spaces
-    encoding = encoder.encode_words(sentence.words, spaces)
+    encoding = encoder.encode_words(sentence.words, getattr(sentence, "spaces", ()))
     if len(encoding.ids) > max_tokens:
         counts["sentences dropped: over the token limit"] += 1
         return None
@@ -384,12 +386,7 @@ def document_record(
     return _word_record(encoder, document, encoding, counts)
 
 
-def _word_record(
-    encoder: Model,
-    text: Sentence | PairedText | Document,
-    encoding: Encoding,
-    counts: Counter[str],
-) -> Record:
+def _word_record(encoder: Model, text: Text, encoding: Encoding, counts: Counter[str]) -> Record:
     """Return the fields of a text, and where a model has its words.
 
     Words are counted whose tokens have the mark of a space although the text may have none.
@@ -482,25 +479,25 @@ def check_example(
     maps: Float[Tensor, "layer head query key"],
     vectors: Float[Tensor, "state position width"] | None = None,
 ) -> None:
-    """Raise ModelError unless rows are distributions, and half precision can hold the vectors.
+    """Raise ModelError unless rows are distributions, and half precision can hold the vectors."""
+    problem = row_problem(maps, has_sink=encoder.has_sink)
+    largest_vector = 0.0 if vectors is None else vectors.abs().max().item()
+    if not problem and not largest_vector <= MAX_STORED:  # as in some large models
+        problem = f"a hidden state reaches {largest_vector:,.0f}, above {MAX_STORED:,.0f}"
+    if problem:
+        remedy = "use a complete copy of the model, --dtype float32, or another model"
+        raise ModelError(f"model {encoder.name!r}: in example {index} {problem}; {remedy}")
+
+
+def row_problem(maps: Float[Tensor, "layer head query key"], *, has_sink: bool) -> str:
+    """Describe a row of attention that is no distribution; empty if all rows are.
 
     If the softmax has a learned sink, a row may sum to less than one.
     """
-    errors = maps.sum(dim=-1, dtype=torch.float32) - 1
-    largest_error = (errors if encoder.has_sink else errors.abs()).max().item()
+    sums = maps.sum(dim=-1, dtype=torch.float32)
+    errors = sums - 1 if has_sink else (sums - 1).abs()
     smallest = maps.min().item()
-    largest_vector = 0.0 if vectors is None else vectors.abs().max().item()
-    if not (smallest >= 0 and largest_error < ROW_SUM_TOLERANCE):  # NaN is neither
-        problem = (
-            f"a row of attention is not a distribution (the smallest weight is {smallest:.3g}, and "
-            f"the sum of a row differs from 1 by {largest_error:.3g})"
-        )
-    elif not largest_vector <= MAX_STORED:  # as in some large models
-        problem = f"a hidden state reaches {largest_vector:,.0f}, above {MAX_STORED:,.0f}"
-    else:
-        return
-    wider = "" if encoder.model.dtype == torch.float32 else ", or --dtype float32"
-    raise ModelError(
-        f"model {encoder.name!r}: in example {index} {problem}, so the store cannot hold it. Use a "
-        f"complete copy of the model{wider}, or another model."
-    )
+    if smallest >= 0 and errors.max() < ROW_SUM_TOLERANCE:  # NaN is neither
+        return ""
+    farthest = sums.flatten()[errors.argmax()]
+    return f"a row of attention is no distribution (smallest {smallest:.3g}, sum {farthest:.3g})"

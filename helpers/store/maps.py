@@ -7,59 +7,50 @@ place here.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from functools import partial
-from itertools import count
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count, groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from helpers.data.links import read_pair
 from helpers.data.records import WORD_MARKS, Corpus, PairedText, Record, Visible, describe_mask
 from helpers.data.treebank import split_by_document
 from helpers.errors import InputError
-from helpers.files import json_digest, sha256
+from helpers.files import json_digest
 from helpers.model.forward import number_words, to_words
-from helpers.store.arrays import Maps, as_maps, example_columns
 from helpers.store.extract import (
-    EXAMPLES_PER_SHARD,
     finish,
     in_temporary_folder,
+    row_problem,
     write_list,
     write_shard,
 )
-from helpers.store.store import (
-    ROW_SUM_TOLERANCE,
-    STORED,
-    Level,
-    Store,
-    shard_path,
-    store_inputs,
-    tensor_name,
+from helpers.store.store import Store, store_inputs, tensor_name
+
+# The fields of a record that a user gives, with the type of each entry: first those of annotation.
+FIELDS = {"heads": int, "relations": str, "tags": str | None, "pairs": list, "mentions": list,
+          "document": str, "split": str}  # fmt: skip
+ANNOTATION = FIELDS.keys() - {"document", "split"}
+NO_MAPS = (
+    'there is no map (None, or an empty tuple); load the model with attn_implementation="eager", '
+    "because sdpa and flash attention compute none, and leave layers without maps out"
 )
 
-FIELD_TYPES = {  # of a record that a user gives: of its values, those of annotation in lists
-    "pairs": (list, tuple),
-    "heads": (int,),
-    "relations": (str,),
-    "mentions": (list, tuple),
-    "tags": (str, type(None)),
-    "document": (str,),
-    "split": (str,),
-}
-ANNOTATION = FIELD_TYPES.keys() - {"document", "split"}  # of words, as in a store
-FULL = Visible(causal=False, window=None)
-
-Tokens = Sequence[str] | tuple[Sequence[str], Sequence[str]]  # those of queries and of keys
+Maps = Float[Tensor, "layer head query key"]
 RoleTokens = Mapping[str, str | None]
 
 
 def open_maps(
     maps: Any,
-    tokens: Tokens | Sequence[Tokens],
+    tokens: Sequence[Any],
     *,
     words: Sequence[Any] | None = None,
     records: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
@@ -116,50 +107,104 @@ def open_maps(
 
     `helpers.read` does this for a text and the name of a model (the page "Look at a head").
     """
-    name = str(name)
-    try:
-        columns = example_columns(maps, tokens, words, records)
-        texts = [_sides(text) for text in columns[1]]
-        given_roles = dict(special_tokens or {})
-        if not given_roles.keys() <= {"cls", "sep", "first"}:
-            raise InputError(f"special_tokens have the roles cls, sep and first, not {given_roles}")
-    except (InputError, TypeError, ValueError) as error:
-        raise InputError(f"{name}: {error}") from error
-    fields = {field for entry in columns[3] if isinstance(entry, dict) for field in entry}
-    has_words = any(columns[2]) or bool(ANNOTATION & fields)
-    used = {token for _, keys in texts for token in keys}
-    roles: dict[str, str | None] = {}
-    for role, token in {"cls": "[CLS]", "sep": "[SEP]"}.items():
-        roles[role] = token if token in used else None
-    roles |= given_roles
-    checked_maps: list[Maps] = []
+    maps = getattr(maps, "attentions", maps)
+    with _errors_in_one_line(name):
+        is_one = _is_pair(tokens) or isinstance(next(iter(tokens), None), str)
+        texts = [_sides(text) for text in ([tokens] if is_one else tokens)]
+        columns = []
+        for values in (maps, plain(words), plain(records)):
+            column = [values] if is_one else values
+            columns.append([None] * len(texts) if column is None else column)
+        columns[0] = _by_text(columns[0], len(texts))
+        if not texts or {len(texts)} != set(map(len, columns)):
+            raise ValueError(f"give maps, words and records of each of the {len(texts)} texts")
+        all_fields = [_checked_fields(fields or {}) for fields in columns[2]]
+        used_tokens = {token for _, keys in texts for token in keys}
+        roles: dict[str, str | None] = {"cls": "[CLS]", "sep": "[SEP]", **(special_tokens or {})}
+        if not roles.keys() <= {"cls", "sep", "first"}:
+            raise ValueError(f"special_tokens have the roles cls, sep and first, not {roles}")
+        roles = {role: token if token in used_tokens else None for role, token in roles.items()}
+    has_words = words is not None or any(ANNOTATION & fields.keys() for fields in all_fields)
+    all_maps: list[Maps] = []
     all_records: list[Record] = []
     for index, (queries, keys) in enumerate(texts):
-        try:
-            checked_maps.append(as_maps(columns[0][index]))
-            _check_maps(checked_maps[-1], queries, keys, sink=sink)
-            annotation = _checked_fields(columns[3][index] or {})
-            record = {"tokens": list(keys), "title": annotation.get("document", "")}
+        with _errors_in_one_line(f"{name}, example {index}"):
+            attention = _as_tensor(columns[0][index])
+            if attention.ndim == 5 and attention.shape[1] == 1:
+                attention = attention[:, 0]  # a layer of transformers has a batch of one text
+            _check_maps(attention, queries, keys, sink=sink)
+            record = {"tokens": keys, "title": all_fields[index].get("document", "")}
             if queries is not keys:
-                record["queries"] = list(queries)
+                record["queries"] = queries
             if has_words:
-                record = _word_record(record, columns[2][index], annotation, roles)
+                record = _word_record(record, columns[1][index], all_fields[index], roles)
+            all_maps.append(attention)
             all_records.append(record)
-        except (ValueError, TypeError, IndexError) as error:
-            raise InputError(f"{name}, example {index}: {' '.join(str(error).split())}") from error
-    shapes = {attention.shape[:2] for attention in checked_maps}
-    if len(shapes) > 1:
-        raise InputError(f"{name}: layers and heads differ, {shapes}; give the maps of one model")
-    _set_sources(all_records, name)
-    return in_temporary_folder(
-        partial(_write, name=name, all_maps=checked_maps, records=all_records, roles=roles)
-    )
+    if len({attention.shape[:2] for attention in all_maps}) > 1:
+        raise InputError(f"{name}: numbers of layers or heads differ; give the maps of one model")
+    if has_words:
+        _set_sources(all_records, name)
+    return in_temporary_folder(lambda folder: _write(folder, name, all_maps, all_records, roles))
 
 
-def _sides(tokens: Any) -> tuple[Sequence[str], Sequence[str]]:
+@contextmanager
+def _errors_in_one_line(location: str) -> Iterator[None]:
+    """Turn errors about what a user gave into an InputError of one line that begins with a name."""
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
+        raise InputError(f"{location}: {' '.join(str(error).split())}") from error
+
+
+def plain(value: Any) -> Any:
+    """Convert arrays and numbers of NumPy, torch and pandas, and tuples, to what JSON has."""
+    return json.loads(json.dumps(value, default=lambda array: array.tolist()))
+
+
+def _is_pair(tokens: Any) -> bool:
+    """Tell whether tokens are those of queries and of keys, in cross-attention."""
+    return isinstance(tokens, tuple) and len(tokens) == 2
+
+
+def _sides(tokens: Any) -> tuple[list[str], list[str]]:
     """Return the tokens of the queries and of the keys, which are the same in self-attention."""
-    queries, keys = (tokens, tokens) if isinstance(tokens[0], str) else tokens
-    return queries, keys
+    sides = [plain(side) for side in (tokens if _is_pair(tokens) else (tokens,))]
+    for side in sides:
+        is_list = isinstance(side, list) and len(side) > 0
+        if not (is_list and all(isinstance(token, str) for token in side)):
+            problem = f"tokens are a list of texts, not {side!r:.60}"
+            raise ValueError(f"{problem}; see tokenizer.convert_ids_to_tokens(input_ids[0])")
+    return sides[0], sides[-1]
+
+
+def _by_text(maps: Any, n_texts: int) -> Any:
+    """List the maps of each text; transformers has them by layers of a batch of texts.
+
+    ValueError if there are none, or it is not clear whether they are examples or layers.
+    """
+    if any(entry is None for entry in maps):
+        raise ValueError(NO_MAPS)
+    shape, *more_shapes = {getattr(entry, "shape", ()) for entry in maps} or {()}
+    if more_shapes or len(shape) != 4 or shape[0] != n_texts:
+        return maps
+    by_text = _as_tensor(maps).swapaxes(0, 1)
+    can_be_examples = len(maps) == n_texts and not isinstance(maps, tuple)
+    if can_be_examples and not torch.equal(by_text, by_text.swapaxes(0, 1)):
+        raise ValueError(
+            "layers or examples? Give tuple(maps), or a list with a tuple for each text"
+        )
+    return list(by_text)
+
+
+def _as_tensor(value: Any) -> Tensor:
+    """Convert an array, or a sequence of arrays of one shape, to torch; ValueError for None."""
+    if value is None or (isinstance(value, (list, tuple)) and not value):
+        raise ValueError(NO_MAPS)
+    if isinstance(value, (list, tuple)):
+        return torch.stack([_as_tensor(entry) for entry in value])
+    if isinstance(value, Tensor):
+        return value.detach().float().cpu()
+    return torch.tensor(np.asarray(value))
 
 
 def _check_maps(
@@ -167,157 +212,121 @@ def _check_maps(
 ) -> None:
     """Check that maps fit their tokens, and that each row is a distribution; else ValueError."""
     if attention.ndim != 4 or attention.shape[2:] != (len(queries), len(keys)):
-        raise ValueError(
-            f"an array of shape {list(attention.shape)} for {len(queries)} and {len(keys)} tokens; "
-            "give [layer, head, query, key], every token and no padding, and both texts' tokens, "
-            "as a tuple, for cross-attention"
-        )
-    errors = attention.sum(axis=-1, dtype=np.float64) - 1
-    if not sink:
-        errors = np.abs(errors)
-    is_row = (attention.min(axis=-1) >= 0) & (errors < ROW_SUM_TOLERANCE)  # NaN is neither
-    if not is_row.all():
-        layer, head, query = np.argwhere(~is_row)[0]
-        row = attention[layer, head, query]
-        raise ValueError(
-            f"head {layer + 1}-{head + 1}, query {query} is not a distribution (the smallest "
-            f"weight is {row.min():.3g}, and the sum {row.sum():.3g}); give the weights after the "
-            "softmax, without dropout, or sink=True if rows may sum to less than one"
-        )
+        problem = f"an array {list(attention.shape)} for {len(queries)} and {len(keys)} tokens"
+        raise ValueError(f"{problem}; give [layer, head, query, key] of one text, without padding")
+    problem = row_problem(attention, has_sink=sink)
+    if problem:
+        raise ValueError(f"{problem}; give weights after the softmax, or sink=True if it has one")
 
 
 def _word_record(
-    record: Record, words: Sequence[int | None] | None, annotation: Mapping[str, Any],
-    roles: RoleTokens,
-) -> Record:  # fmt: skip
+    record: Record, words: Any, fields: Mapping[str, Any], roles: RoleTokens
+) -> Record:
     """Join the tokens of a record to words, and annotate these.
 
-    ValueError if special tokens stand between words, or the annotation does not fit.
+    ValueError if words are not numbered in order, or the annotation does not fit.
     """
     if "queries" in record:
-        raise ValueError(
-            "words= and records= need maps from a text to itself; to score pairs of two texts, "
-            "give both as one text, with their maps in a square of zeros, and sink=True"
-        )
+        problem = "words= and records= need maps from a text to itself; give both texts as one"
+        raise ValueError(f"{problem}, with their maps in a square of zeros, and sink=True")
     tokens = record["tokens"]
     if words is None:
-        special = set(roles.values())
         numbers = count()
-        words = [None if token in special else next(numbers) for token in tokens]
-    if len(words) != len(tokens):
-        raise ValueError(f"words= has {len(words)} entries for {len(tokens)} tokens; give one each")
-    groups = number_words(words)
-    forms: dict[int, str] = {}  # by group
-    ids: dict[int, int] = {}
-    for token, word, group in zip(tokens, words, groups, strict=True):
+        words = [None if token in roles.values() else next(numbers) for token in tokens]
+    runs = [word for word, _ in groupby(words)]
+    inner = runs[runs[0] is None : len(runs) - (runs[-1] is None)]
+    if not inner or inner != list(range(len(inner))) or len(words) != len(tokens):
+        problem = (
+            f"words= are numbered {words!r:.60}; give 0, 1, 2 ... in order, one for each token"
+        )
+        raise ValueError(f"{problem}, and None for special tokens at both ends, as word_ids() does")
+    forms = [""] * len(inner)
+    for token, word in zip(tokens, words, strict=True):
         if word is not None:
-            form = token.removeprefix("##").lstrip(WORD_MARKS)
-            forms[group] = forms.get(group, "") + form
-            ids[group] = word
-    if list(ids.values()) != list(range(len(ids))):
-        raise ValueError(
-            f"words= are numbered {list(ids.values())!r:.60}; give 0, 1, 2 ... in order, and None "
-            "for special tokens, as word_ids() does, because records count words by these numbers"
-        )
-    positions = list(forms)
-    if not positions or positions != list(range(positions[0], positions[-1] + 1)):
-        raise ValueError(
-            "special tokens stand between words, or there is no word; give None in words= before "
-            "the first word and after the last only"
-        )
+            forms[word] += token.removeprefix("##").lstrip(WORD_MARKS)
     return {
-        "words": list(forms.values()),
-        "offset": positions[0],
-        "inputs": {"groups": groups},
-        **_checked_annotation(annotation, len(forms)),
-        "split": annotation.get("split", ""),
-        "source": annotation.get("document", ""),
+        "words": forms,
+        "offset": words.index(0),
+        "inputs": {"groups": number_words(words)},
+        **_checked_annotation(fields, len(inner)),
+        "split": fields.get("split", ""),
+        "source": fields.get("document", ""),
     }
 
 
-def _checked_fields(record: Any) -> dict[str, Any]:
-    """Check the fields of a user's record and the types of their values, else ValueError."""
-    if not isinstance(record, dict) or not record.keys() <= FIELD_TYPES.keys():
-        raise ValueError(f"the fields of a record are {', '.join(FIELD_TYPES)}, not {record!r:.80}")
-    for field, value in record.items():
-        is_list = isinstance(value, (list, tuple))
-        types = {type(entry) for entry in (value if is_list else [value])}
-        is_unknown = field == "split" and value not in ("train", "dev", "")
-        if is_unknown or is_list != (field in ANNOTATION) or not types <= set(FIELD_TYPES[field]):
-            names = " or ".join(expected.__name__ for expected in FIELD_TYPES[field])
-            raise ValueError(f"{field} is {value!r:.80}; expected {names}, for every word a list")
-    return record
+def _checked_fields(fields: Any) -> dict[str, Any]:
+    """Check the names of the fields of a user's record, and the types of their values."""
+    if not isinstance(fields, dict) or not fields.keys() <= FIELDS.keys():
+        raise ValueError(f"the fields of a record are {', '.join(FIELDS)}, not {fields!r:.80}")
+    for name, value in fields.items():
+        entries = value if name in ANNOTATION else [value]
+        fits = isinstance(entries, list) and all(isinstance(e, FIELDS[name]) for e in entries)
+        if not fits or (name == "split" and value not in ("train", "dev", "")):
+            raise ValueError(f"{name} is {value!r:.80}; see the documentation of open_maps")
+    return fields
 
 
-def _checked_annotation(annotation: Mapping[str, Any], n_words: int) -> Record:
+def _checked_annotation(fields: Mapping[str, Any], n_words: int) -> Record:
     """Select the annotation of words; ValueError says how it does not fit them."""
-    fields = {field: annotation[field] for field in sorted(ANNOTATION & annotation.keys())}
-    if "pairs" in fields:
-        fields["pairs"] = [list(read_pair(pair, n_words)) for pair in fields["pairs"]]
-    if ("heads" in fields) != ("relations" in fields):
-        raise ValueError("heads without relations, or relations without heads; give both")
-    for field in {"heads", "relations", "tags"} & fields.keys():
-        if len(fields[field]) != n_words:
-            raise ValueError(f"{len(fields[field])} {field} for {n_words} words; give one of each")
-    if not all(0 <= head <= n_words for head in fields.get("heads", ())):
-        raise ValueError(f"a head is not from 0 (the root) to {n_words}; count words from 1")
-    for start, end, chain, head in fields.get("mentions", ()):
+    annotation = {name: fields[name] for name in sorted(ANNOTATION & fields.keys())}
+    sizes = {len(annotation[name]) for name in {"heads", "relations", "tags"} & annotation.keys()}
+    heads = annotation.get("heads", [])
+    is_tree = len(heads) == len(annotation.get("relations", []))
+    if sizes - {n_words} or not is_tree or not set(heads) <= set(range(n_words + 1)):
+        raise ValueError(
+            f"give heads (0 to {n_words}), relations and tags for each of {n_words} words"
+        )
+    if "pairs" in annotation:
+        annotation["pairs"] = [list(read_pair(pair, n_words)) for pair in annotation["pairs"]]
+    for start, end, chain, head in annotation.get("mentions", ()):
         is_whole = all(type(number) is int for number in (start, end, head, chain or 0))
         if not (is_whole and 0 <= start <= head < end <= n_words):
-            raise ValueError(
-                f"the mention {[start, end, chain, head]} is not in the words 0 to {n_words - 1}; "
-                "give whole numbers [start, end, chain, head], with the end exclusive"
-            )
-    return fields
+            raise ValueError(f"a mention is no [start, end, chain, head] within {n_words} words")
+    return annotation
 
 
 def _set_sources(records: Sequence[Record], name: str) -> None:
     """Name the sources of sentences, and divide documents into train and dev if none is divided."""
-    sentences = [record for record in records if "words" in record]
-    for number, record in enumerate(sentences, 1):
+    for number, record in enumerate(records, 1):
         document = f", document {record['source']}" if record["source"] else ""
         record["source"] = f"{name}{document}, sentence {number}"
-    if len(sentences) > 1 and not any(record["split"] for record in sentences):
-        texts = [PairedText((), (), "", record["source"]) for record in sentences]
+    if len(records) > 1 and not any(record["split"] for record in records):
+        texts = [PairedText((), (), "", record["source"]) for record in records]
         dev = {text.source for text in split_by_document(texts, Path(name), 0)["dev"]}
-        for record in sentences:
+        for record in records:
             record["split"] = "dev" if record["source"] in dev else "train"
 
 
 def _write(
-    folder: Path, *, name: str, all_maps: list[Maps], records: list[Record], roles: RoleTokens
+    folder: Path, name: str, all_maps: list[Maps], records: list[Record], roles: RoleTokens
 ) -> Store:
     """Write the maps of examples and their records as a store."""
-    level: Level = "word" if "words" in records[0] else "token"
-    shard_size = EXAMPLES_PER_SHARD[level]
-    digests = []
-    for number, first in enumerate(range(0, len(records), shard_size)):
-        tensors = {}
-        for index in range(len(records))[first : first + shard_size]:
-            attention = all_maps[index]
-            if level == "word":
-                weights = torch.tensor(attention, dtype=torch.float32)
-                attention = to_words(weights, records[index]["inputs"]["groups"]).numpy()
-            stored = np.ascontiguousarray(attention, dtype=STORED)
-            tensors[tensor_name("attention", index)] = stored
-        write_shard(folder, number, tensors)
-        digests.append(sha256(shard_path(folder, number)))
+    level = "word" if "words" in records[0] else "token"
     longest = max(all_maps, key=lambda attention: attention.shape[-1])
     n_layers, n_heads, n_queries, n_keys = longest.shape
+    tensors = {}
+    for index, attention in enumerate(all_maps):
+        groups = records[index].get("inputs", {}).get("groups", [])
+        weights = to_words(attention.float(), groups) if level == "word" else attention
+        tensors[tensor_name("attention", index)] = weights.half().contiguous().numpy()
+    digest = write_shard(folder, 0, tensors)
     visible = []  # what no head attends to is hidden
-    for is_seen in np.any(longest > 0, axis=1):
-        visible.append((n_queries == n_keys and describe_mask(is_seen)) or FULL)
-    corpus = Corpus(name, {"maps": digests, "records": records}, lambda _: iter(()))
+    for is_seen in (longest > 0).any(dim=1).numpy():
+        layer = (n_queries == n_keys and describe_mask(is_seen)) or Visible(
+            causal=False, window=None
+        )
+        visible.append(layer._asdict())
+    corpus = Corpus(name, {"maps": digest, "records": records}, lambda _: iter(()))
     key = {"name": name, "random_init": None}
     inputs = store_inputs(key, corpus, level=level, max_tokens=n_keys)
     contents = {
         "key": json_digest(inputs),
         "cut_at": n_keys,
-        "examples_per_shard": shard_size,
+        "examples_per_shard": len(records),
         "layers": list(range(1, n_layers + 1)),
         "heads": n_heads,
         "special_tokens": roles,
-        "visible": [layer._asdict() for layer in visible],
+        "visible": visible,
     }
     write_list(folder, {**inputs, **contents}, records, Counter())
     return finish(Store(folder))

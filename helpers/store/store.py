@@ -123,10 +123,8 @@ def find_store(inputs: Mapping[str, Any]) -> Store | None:
     StoreError if its manifest is damaged.
     """
     folder = store_folder(inputs)
-    if not is_listed(folder):
-        return None
-    store = Store(folder)
-    return store if store.is_finished else None
+    store = Store(folder) if is_listed(folder) else None
+    return store if store is not None and store.is_finished else None
 
 
 def open_store(folder: str | Path) -> Store:
@@ -168,20 +166,19 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     manifest = read_json(folder / MANIFEST)
     checksum = manifest.pop("checksum", "")
     if manifest.get("format") != FORMAT or checksum != json_digest(manifest):
-        raise StoreError(
-            f"{folder / MANIFEST}: it is missing, damaged or of another version of this project "
-            f"(its format is not {FORMAT}); remove its folder, to make room for a new extraction"
-        )
+        problem = f"it is missing, damaged or of another version (its format is not {FORMAT})"
+        raise StoreError(f"{folder / MANIFEST}: {problem}; remove its folder, and extract it again")
     return manifest
 
 
 def check(path: Path, digest: str) -> None:
     """Raise StoreError if a file is missing, or has another SHA-256 than it was written with."""
     if not path.is_file() or sha256(path) != digest:
-        raise StoreError(
-            f"{path}: the file is missing, or was changed after it was written (by its SHA-256); "
-            f"repair it with 'python -m helpers verify --repair {path.parent.name}'"
+        problem = (
+            f"{path}: the file is missing, or was changed after it was written (by its SHA-256)"
         )
+        repair_it = f"python -m helpers verify --repair {path.parent.name}"
+        raise StoreError(f"{problem}; repair it with '{repair_it}'")
 
 
 # Probes read examples in any order; opening a shard takes longer than reading one.
@@ -243,21 +240,16 @@ class Example:
     layer_numbers: Sequence[int] = ()
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of the maps: (layer, head, query, key)."""
-        return self.stored_attention.shape
-
-    @property
     def attention(self) -> Float[np.ndarray, "layer head query key"]:
         """The attention weights in float32, converted each time."""
         return self.stored_attention.astype(np.float32)
 
     def __len__(self) -> int:
         """Return the number of positions of the maps."""
-        return self.shape[-1]
+        return self.stored_attention.shape[-1]
 
     def __repr__(self) -> str:
-        layers, heads, _, positions = self.shape
+        layers, heads, _, positions = self.stored_attention.shape
         maps = f"{layers} x {heads} maps of {positions} positions"
         return f"<Example {self.index}: {maps}: {' '.join(self.tokens[:12])} ...>"
 
@@ -284,7 +276,7 @@ class Example:
 
         A word sees another if any of its tokens does.
         """
-        layers, _, queries, keys = self.shape
+        layers, _, queries, keys = self.stored_attention.shape
         if not self.visible or self.is_cross:
             return np.ones((layers, queries, keys), dtype=bool)
         word_of_token = self.record.get("inputs", {}).get("groups", range(len(self)))
@@ -397,8 +389,8 @@ class Store:
 
     def missing_shards(self) -> list[int]:
         """List the numbers of the shards that do not exist in the folder."""
-        paths = (shard_path(self.folder, number) for number in range(self.n_shards))
-        return [number for number, path in enumerate(paths) if not path.is_file()]
+        numbers = range(self.n_shards)
+        return [number for number in numbers if not shard_path(self.folder, number).is_file()]
 
     def indices(self, number: int) -> range:
         """Return the indices of the examples of one shard."""

@@ -12,6 +12,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from io import BytesIO
 from itertools import chain
 from pathlib import Path
@@ -44,6 +45,7 @@ from helpers.plots.style import (
     INK,
     MUTED,
     RIGHT,
+    SEQUENTIAL_COLORS,
     TOKEN_COLORS,
     TOKEN_STYLES,
     WRONG,
@@ -63,6 +65,13 @@ THUMBNAIL_EXPONENT = 0.7  # keeps small weights visible
 COLORS = {**TOKEN_COLORS, "ink": INK, "muted": MUTED, "right": RIGHT, "wrong": WRONG}
 # What readers are told of `DIRECTIONS`: "head" is an attention head to them, as in the figures.
 DIRECTION_LABELS = ("dependent attends to parent", "parent attends to dependent")
+LOOK = {  # the colours and names that the viewer shares with the figures
+    "colors": COLORS,
+    "ramp": SEQUENTIAL_COLORS,
+    "directions": list(DIRECTIONS),
+    "direction_labels": list(DIRECTION_LABELS),
+    "exponent": THUMBNAIL_EXPONENT,
+}
 # The browser enforces that nothing is loaded from anywhere.
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 PAGES = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
@@ -77,11 +86,9 @@ def in_square(example: Example) -> Example:
     """Return the example of a view: cross-attention is drawn in a square, queries before keys."""
     if not example.is_cross:
         return example
-    maps = example.stored_attention
-    n_layers, n_heads, n_queries, n_keys = maps.shape
-    n_tokens = n_queries + n_keys
-    square = np.zeros((n_layers, n_heads, n_tokens, n_tokens), dtype=maps.dtype)
-    square[:, :, :n_queries, n_queries:] = maps
+    *_, n_queries, n_keys = example.stored_attention.shape
+    around = ((0, 0), (0, 0), (0, n_keys), (n_queries, 0))  # the queries come before the keys
+    square = np.pad(example.stored_attention, around)
     record = {"tokens": shown_tokens(example.record), "title": example.record["title"]}
     return replace(example, stored_attention=square, record=record)
 
@@ -108,7 +115,7 @@ def page_facts(store: Store, example: Example) -> dict[str, Any]:
         if links.query[row] != links.word[row]:  # the 's of a possessor
             entry["read"] = int(links.query[row]) + offset
         questions.append(entry)
-    special = [index for index, role in enumerate(role_names) if role in SPECIAL_ROLES]
+    special = np.flatnonzero(np.isin(role_names, list(SPECIAL_ROLES))).tolist()
     maps = example.stored_attention
     labels = role_labels(store.special_tokens)
     masks = token_roles.masks()
@@ -216,10 +223,8 @@ def answer_links(
 
     Coreference is always read from the mention to its antecedent.
     """
-    options: dict[str, Any] = {"candidates": links.candidates, "visible": visible}
-    as_pairs = picked_words(weights, links.query, direction=direction, **options)
-    as_mentions = picked_words(weights, links.query, **options)
-    picked = np.where(links.mention == NO_MENTION, as_pairs, as_mentions)
+    pick = partial(picked_words, weights, links.query, candidates=links.candidates, visible=visible)
+    picked = np.where(links.mention == NO_MENTION, pick(direction=direction), pick())
     return picked, is_right(picked, links)
 
 
@@ -347,50 +352,40 @@ def check_relation(store: Store, relation: str) -> None:
         raise InputError(f"there is no relation {relation!r}; {remedy}")
 
 
-def word_hits(store: Store, word: str) -> Iterator[tuple[Any, ...]]:
-    """Yield a row of a search for each time that a word is in a store, in any case."""
+def find_hits(
+    store: Store, head: tuple[int, int], direction: Direction, word: str, relation: str
+) -> Iterator[tuple[Any, ...]]:
+    """Yield a row of a search for each word of a form, or each answer of a head to a relation.
+
+    An empty word is any word, and an empty relation asks no head.
+    """
     for index, record in enumerate(store.records()):
         words = shown_tokens(record)
-        for position, form in enumerate(words):
-            if form.lstrip(WORD_MARKS).lower() == word.lower():
-                yield hit_row(index, words, position, record.get("offset", 0))
-
-
-def relation_hits(
-    store: Store, head: tuple[int, int], direction: Direction, relation: str, word: str
-) -> Iterator[tuple[Any, ...]]:
-    """Yield a row of a search for each answer of a head to a relation of a word (empty: of all)."""
-    for index, record in enumerate(store.records()):
+        is_form = [word.lower() in ("", form.lstrip(WORD_MARKS).lower()) for form in words]
         links = read_links(record)
-        words = record.get("words", ())
-        is_asked = (links.relation == relation) & ~links.is_root
-        if word:
-            has_form = [form.lower() == word.lower() for form in words]
-            is_asked &= np.array(has_form)[links.word]
-        if not is_asked.any():
-            continue
-        example = store[index]
-        positions = example.word_positions
-        weights = example.stored_attention[head][positions, positions]
-        visible = example.visible_keys[head[0], positions, positions]
-        picked, right = answer_links(links, weights, direction, visible)
-        for row in np.flatnonzero(is_asked):
-            gold = " / ".join(np.array(words)[links.gold[row]])
-            answer = (relation, words[picked[row]], gold, bool(right[row]))
-            yield hit_row(index, words, int(links.word[row]), example.offset, answer)
+        is_asked = (links.relation == relation) & ~links.is_root & np.array(is_form)[links.word]
+        if not relation:
+            for position in np.flatnonzero(is_form).tolist():
+                yield hit_row(index, words, position, record.get("offset", 0))
+        elif is_asked.any():
+            example = store[index]
+            positions = example.word_positions
+            weights = example.stored_attention[head][positions, positions]
+            visible = example.visible_keys[head[0], positions, positions]
+            picked, right = answer_links(links, weights, direction, visible)
+            for row in np.flatnonzero(is_asked):
+                gold = " / ".join(np.array(words)[links.gold[row]])
+                answer = (relation, words[picked[row]], gold, bool(right[row]))
+                yield hit_row(index, words, int(links.word[row]), example.offset, answer)
 
 
 def hit_row(
     index: int, words: Sequence[str], position: int, offset: int, answer: Sequence[Any] = NO_ANSWER
 ) -> tuple[Any, ...]:
     """Make a row of a search, with at most 12 words before and after the one at a position."""
-    before = " ".join(words[max(0, position - AROUND) : position])
-    after = " ".join(words[position + 1 : position + 1 + AROUND])
-    if position > AROUND:
-        before = f"… {before}"
-    if position + 1 + AROUND < len(words):
-        after = f"{after} …"
-    return (index, position + offset, before, words[position], after, *answer)
+    before = ["…"] * (position > AROUND) + [*words[max(0, position - AROUND) : position]]
+    after = [*words[position + 1 :][:AROUND]] + ["…"] * (len(words) > position + 1 + AROUND)
+    return (index, position + offset, " ".join(before), words[position], " ".join(after), *answer)
 
 
 def show_bidi_controls(text: str) -> str:

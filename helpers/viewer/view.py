@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import count, islice
+from itertools import count, islice, pairwise
 from operator import index
 from pathlib import Path
 from typing import Any, get_args
@@ -35,7 +35,6 @@ from helpers.metrics.heads import DIRECTIONS, Direction, head_label, head_labels
 from helpers.model.forward import number_words
 from helpers.model.loading import DEFAULT, Lens, Model, load_model
 from helpers.model.tokenizer import readable_tokens
-from helpers.plots.style import SEQUENTIAL_COLORS
 from helpers.store.extract import (
     ComputedStore,
     fill,
@@ -115,13 +114,12 @@ class Viewer:
         """
         path = Path(path).expanduser()
         suffix = path.suffix.lower()
-        if suffix not in (".html", ".svg") or (suffix == ".svg" and examples is not None):
-            expected = "name a file .html, or .svg for the drawing of one example"
-            raise InputError(f"{path}: a view is a page or a drawing; {expected}")
-        if suffix == ".svg":
+        if suffix == ".svg" and examples is None:
             content = page.drawing(self)
-        else:
+        elif suffix == ".html":
             content = page.document(self.heading, self.data(examples))
+        else:
+            raise InputError(f"{path}: name a file .html, or .svg for the drawing of one example")
         write_atomic(path, content.encode())
         return path
 
@@ -180,16 +178,11 @@ class Viewer:
         InputError
             If neither a word nor a relation is given, or no example has the relation.
         """
-        word = str(word)
-        relation = str(relation)
         if not word and not relation:
             raise InputError("search for a word, a relation or both, such as relation='dobj'")
-        if relation:
-            answers = page.relation_hits(self.store, self.head, self.direction, relation, word)
-            hits = (hit for hit in answers if right in (None, hit[-1]))
-        else:
-            hits = page.word_hits(self.store, word)
-        table = pd.DataFrame(islice(hits, whole("limit", limit)), columns=page.HIT_COLUMNS)
+        hits = page.find_hits(self.store, self.head, self.direction, str(word), relation)
+        answered = (hit for hit in hits if not relation or right in (None, hit[-1]))
+        table = pd.DataFrame(islice(answered, whole("limit", limit)), columns=page.HIT_COLUMNS)
         if relation and table.empty:
             check_relation(self.store, relation)
         return table.assign(head=head_label(*self.head, self.store.layer_numbers))
@@ -197,9 +190,8 @@ class Viewer:
     @property
     def heading(self) -> str:
         """The head and the example that the view starts with, in a line; readers count from 1."""
-        first = (
-            f"head {head_label(*self.head, self.store.layer_numbers)}, example {self.example + 1}"
-        )
+        label = head_label(*self.head, self.store.layer_numbers)
+        first = f"head {label}, example {self.example + 1}"
         return f"{self.title} · {first}" if self.title else f"Attention of {first}"
 
     def settings(self) -> dict[str, Any]:
@@ -209,14 +201,7 @@ class Viewer:
         """
         layer, head = self.head
         return {
-            "look": {  # the colours and names that the viewer shares with the figures
-                "colors": page.COLORS,
-                "labels": page.role_labels(self.store.special_tokens),
-                "ramp": SEQUENTIAL_COLORS,
-                "directions": list(DIRECTIONS),
-                "direction_labels": list(page.DIRECTION_LABELS),
-                "exponent": page.THUMBNAIL_EXPONENT,
-            },
+            "look": page.LOOK | {"labels": page.role_labels(self.store.special_tokens)},
             "title": self.title,
             "example": self.example,
             "head": layer * self.store.heads + head,
@@ -292,10 +277,8 @@ def view(
     InputError
         If the store has no such example, head or relation, or the direction is none.
     """
-    for candidate in (store, store if control is None else control):
-        if not isinstance(candidate, Store):
-            problem = f"{type(candidate).__name__} is no store"
-            raise InputError(f"{problem}; read, open_maps and open_store make stores")
+    if not (isinstance(store, Store) and isinstance(control, Store | None)):
+        raise InputError(f"{store!r:.60} is no store; read, open_maps and open_store make stores")
     example = whole("example", example)
     layer = whole("layer", layer)
     head = whole("head", head)
@@ -310,14 +293,13 @@ def view(
         check_relation(store, relation)
     choices = [*MEANS, *head_labels(store.layers, store.heads, numbers)]
     if control is not None:
-        if len(control) != len(store) or control[example].shape != store[example].shape:
-            problem = "the control has other texts, layers or heads"
-            raise InputError(f"{problem}; read the same text with it")
+        shapes = {source[example].stored_attention.shape for source in (store, control)}
+        if len(control) != len(store) or len(shapes) > 1:
+            raise InputError("the control has other texts, layers or heads; read the same with it")
         choices.append(CONTROL)
         compare = compare or CONTROL
     if compare and compare not in choices:
-        expected = f"use {', '.join(choices)}"
-        raise InputError(f"there is no {compare!r} to compare the head with; {expected}")
+        raise InputError(f"nothing is beside the head: {compare!r} is none of {', '.join(choices)}")
     position = (numbers.index(layer), head - 1)
     return Viewer(store, example, position, relation, direction, title, compare, control)
 
@@ -327,8 +309,9 @@ def whole(name: str, number: Any) -> int:
     try:
         return index(number)
     except TypeError as error:
-        expected = "expected a whole number; head 3-1 is layer=3, head=1"
-        raise InputError(f"{name}={number!r}: {expected}") from error
+        raise InputError(
+            f"{name}={number!r}: give a whole number; 3-1 is layer=3, head=1"
+        ) from error
 
 
 def check_example(store: Store, example: int) -> None:
@@ -360,7 +343,8 @@ class ViewerWidget(anywidget.AnyWidget):
         try:
             content, buffers = self._respond(request)
         except InputError as error:
-            return page.shown_in_browser({"error": str(error)}), []
+            content = {"error": str(error)}
+            buffers = []
         return page.shown_in_browser(content), buffers
 
     def _respond(self, request: dict[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
@@ -460,14 +444,10 @@ def _records(
         try:
             encoding = encoder.tokenizer.backend_tokenizer.encode(text)
         except TypeError as error:
-            problem = "has a half of a character (a surrogate); decode it again"
-            raise InputError(f"the text {quoted(text)} {problem}") from error
-        for name in encoder.tokenizer.all_special_tokens:
-            if name in text:
-                print(
-                    f"{quoted(text)}: {name} is read as text, not as a special token.",
-                    file=sys.stderr,
-                )
+            raise InputError(f"{quoted(text)} has a half of a character (a surrogate)") from error
+        named = [name for name in encoder.tokenizer.all_special_tokens if name in text]
+        if named:
+            print(f"{quoted(text)}: {', '.join(named)} is read as text.", file=sys.stderr)
         if len(encoding) > max_tokens:
             problem = f"has {len(encoding)} tokens, and {encoder.name} takes {max_tokens}"
             raise InputError(f"the text {quoted(text)} {problem}; give a part of it")
@@ -487,55 +467,45 @@ def _records(
 
 def _parsed(text: str, parser: str) -> Sentence:
     """Parse a text; the trees of its sentences stand side by side."""
-    words: list[str] = []
-    heads: list[int] = []
-    relations: list[str] = []
-    tags: list[str | None] = []
-    spaces: list[bool] = []
+    parse = Sentence((), (), (), "dev", "")
     for sentence in parsed_text(text, parser).records():
-        heads += [head and head + len(words) for head in sentence.heads]
-        words += sentence.words
-        relations += sentence.relations
-        tags += sentence.tags
-        spaces += sentence.spaces
-    tree = (tuple(words), tuple(heads), tuple(relations))
-    return Sentence(*tree, "dev", "", tuple(tags), tuple(spaces))
-
-
-def _is_inside_word(characters: str) -> bool:
-    """Tell whether a word goes on here, where some tokenizers cut: at a combining mark."""
-    return "".join(category(character)[0] for character in characters) in ("LM", "ML", "MM")
+        n_before = len(parse.words)
+        parse = parse._replace(
+            words=parse.words + sentence.words,
+            heads=parse.heads + tuple(head and head + n_before for head in sentence.heads),
+            relations=parse.relations + sentence.relations,
+            tags=parse.tags + sentence.tags,
+            spaces=parse.spaces + sentence.spaces,
+        )
+    return parse
 
 
 def _word_record(encoding: Encoding, text: str, counts: Counter[str]) -> Record:
     """Make the record of words as the tokenizer divides them, and as spaces do.
 
-    Some tokenizers (Llama 2, Gemma) have no words of their own.
+    Some tokenizers (Llama 2, Gemma) have no words of their own, and some cut at combining marks.
     """
-    words: list[str] = []
+    begins: list[int] = []  # of words, in characters
     word_of_token: list[int | None] = []
-    start = end = 0  # of the last word, in characters
-    id_before = None
-    for word_id, (first, last) in zip(encoding.word_ids, encoding.offsets, strict=True):
+    for (before, word_id), (first, last) in zip(
+        pairwise([None, *encoding.word_ids]), encoding.offsets, strict=True
+    ):
         if word_id is None:  # a special token
             word_of_token.append(None)
             continue
-        is_new = word_id != id_before and not _is_inside_word(text[max(first - 1, 0) : first + 1])
-        if is_new or text[end : first + 1] != text[end : first + 1].strip():
-            words.append("")
-            start = first
-        end = max(last, first)
-        words[-1] = clean_word(text[start:end].strip(), counts)
-        word_of_token.append(len(words) - 1)
-        id_before = word_id
-    return {
-        "words": words,
-        "split": "dev",
-        "source": "",
-        "offset": word_of_token.index(0),
-        "inputs": {
-            "input_ids": encoding.ids,
-            "token_type_ids": encoding.type_ids,
-            "groups": number_words(word_of_token),
-        },
-    }
+        begin = last - len(text[first:last].lstrip())
+        classes = "".join(
+            category(character)[0] for character in text[max(begin - 1, 0) : begin + 1]
+        )
+        is_inside = word_id == before or classes in ("LM", "ML", "MM")
+        is_after_space = text[max(begin - 1, 0)].isspace()
+        if not begins or (begin > begins[-1] and (is_after_space or not is_inside)):
+            begins.append(begin)
+        word_of_token.append(len(begins) - 1)
+    words = []
+    for begin, end in pairwise([*begins, len(text)]):
+        words.append(clean_word(text[begin:end].strip(), counts))
+    inputs = {"input_ids": encoding.ids, "token_type_ids": encoding.type_ids}
+    inputs["groups"] = number_words(word_of_token)
+    record = {"words": words, "split": "dev", "source": "", "inputs": inputs}
+    return {**record, "offset": word_of_token.index(0)}

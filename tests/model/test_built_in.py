@@ -66,7 +66,7 @@ def mpnet_site(site, tiny_folder, monkeypatch):
     return site
 
 
-def test_mpnet_is_joined_once_and_only_known_names_are_unpacked(mpnet_site, tmp_path):
+def test_model_folder_joins_mpnet_once_and_unpacks_known_names_only(mpnet_site, tmp_path):
     folder = model_folder("mpnet")
     assert {file.name for file in folder.iterdir()} == set(checkpoint.MPNET_FILES)
     assert not list(tmp_path.rglob("evil*"))
@@ -77,7 +77,7 @@ def test_mpnet_is_joined_once_and_only_known_names_are_unpacked(mpnet_site, tmp_
 @pytest.mark.parametrize(
     "damage", [lambda part: part[:-1], lambda part: part[:100] + bytes(100) + part[200:]]
 )
-def test_a_damaged_part_of_mpnet_is_refused_and_leaves_nothing_behind(damage, mpnet_site):
+def test_load_model_refuses_a_damaged_part_of_mpnet(damage, mpnet_site):
     (path,) = mpnet_site.rglob("*.zip.003")
     part = path.read_bytes()
     path.write_bytes(damage(part))
@@ -87,21 +87,33 @@ def test_a_damaged_part_of_mpnet_is_refused_and_leaves_nothing_behind(damage, mp
     assert load_model("mpnet", device="cpu").name == "mpnet"
 
 
-@pytest.mark.parametrize("name", ["mpnet", "smollm2"])
-def test_a_package_that_is_missing_is_named(name, site):
-    with pytest.raises(ModelError, match=f"the package .* requirements-{name}.txt"):
+@pytest.mark.parametrize("name", ["minilm", "mpnet", "smollm2"])
+def test_model_folder_names_a_package_that_is_missing(name, site):
+    requirements = "requirements" if name == "minilm" else f"requirements-{name}"
+    with pytest.raises(ModelError, match=f"the package .* {requirements}.txt"):
         model_folder(name)
 
 
-def test_weights_are_verified_again_after_a_change(mpnet_site):
-    loaded = load_model("mpnet", device="cpu")
-    assert (loaded.slug, loaded.key["weights_sha256"]) == ("mpnet", BUILT_IN["mpnet"])
-    flip(model_folder("mpnet") / "model.safetensors")
+@pytest.fixture
+def minilm_site(site, tiny_folder, monkeypatch):
+    """A package that holds a tiny model."""
+    weights = (tiny_folder("bert") / "model.safetensors").read_bytes()
+    install(site, checkpoint.DEFAULT_PACKAGE, "model.safetensors", weights)
+    package = site / checkpoint.DEFAULT_PACKAGE
+    shutil.copytree(tiny_folder("bert"), package, dirs_exist_ok=True)
+    monkeypatch.setitem(BUILT_IN, "minilm", sha256(package / "model.safetensors"))
+
+
+@pytest.mark.parametrize("name", ["minilm", "mpnet"])
+def test_load_model_verifies_built_in_weights_at_every_load(name, minilm_site, mpnet_site):
+    loaded = load_model(name, device="cpu")
+    assert (loaded.slug, loaded.key["weights_sha256"]) == (name, BUILT_IN[name])
+    flip(model_folder(name) / "model.safetensors")
     with pytest.raises(ModelError, match=r"SHA-256 of the weights .* Remove this folder"):
-        load_model("mpnet", device="cpu")
+        load_model(name, device="cpu")
 
 
-def test_a_damaged_gguf_file_is_refused(site):
+def test_model_folder_refuses_a_damaged_gguf_file(site):
     install(site, checkpoint.SMOLLM2_PACKAGE, checkpoint.GGUF_FILE, b"GGUF" + bytes(100))
     with pytest.raises(ModelError, match=f"is not {checkpoint.GGUF_SHA256}"):
         model_folder("smollm2")
@@ -127,7 +139,7 @@ def smollm2(tmp_path_factory):
     return root
 
 
-def test_smollm2_has_the_logits_and_maps_of_plain_transformers(smollm2, monkeypatch):
+def test_load_model_of_smollm2_has_the_logits_and_maps_of_plain_transformers(smollm2, monkeypatch):
     monkeypatch.setenv("ATTENTION_CACHE", str(smollm2))
     loaded = load_model("smollm2", device="cpu")
     folder = model_folder("smollm2")

@@ -5,9 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-import tiny_models
 import torch
-import transformers as hf
 from store_tools import cache_at
 from tiny_models import FAMILIES
 from tolerances import float32_error
@@ -104,29 +102,9 @@ def test_lens_pass_keeps_the_values_of_threads_apart(encoder):
     torch.testing.assert_close(parallel, expected, rtol=0, atol=float32_error(1.0))
 
 
-def test_lens_pass_removes_its_hooks_after_an_interruption(encoder):
-    def count_hooks():
-        modules = encoder.model.modules()
-        return [len(module._forward_hooks) + len(module._forward_pre_hooks) for module in modules]
-
-    before = count_hooks()
-    with pytest.raises(KeyboardInterrupt), lens_pass(encoder, "norm"):
-        assert count_hooks() != before
-        raise KeyboardInterrupt
-    assert count_hooks() == before
-
-
 def refuse_lens(encoder, message):
     with pytest.raises(ModelError, match=message), lens_pass(encoder, "norm"):
         pass
-
-
-def test_lens_pass_refuses_a_family_without_known_values(tmp_path):
-    _, tokenizer = tiny_models.bert()
-    config = hf.XLNetConfig(vocab_size=len(tokenizer), d_model=24, n_layer=2, n_head=4, d_inner=32)
-    folder = tiny_models.save(tmp_path, hf.XLNetModel(config), tokenizer)
-    encoder = load_model(str(folder), device="cpu")
-    refuse_lens(encoder, "expected one output and one value projection")
 
 
 def test_lens_pass_refuses_heads_that_do_more_than_weigh_values(tiny_folder):
@@ -142,12 +120,6 @@ def test_norm_maps_of_a_query_that_moves_nothing_are_its_attention_weights(conve
     norms = convert([[0.0, 0.0, 2.0]])
     expected = [[[0.25, 0.75, 0.0], [0.0, 0.0, 1.0]]]
     assert norm_maps(attention, norms).tolist() == expected
-
-
-def test_forward_takes_padding_that_local_attention_cannot_see_past(tiny_encoder):
-    encoder = tiny_encoder("modernbert")  # a query sees 4 keys on either side
-    maps, _ = forward(encoder, [model_inputs(encoder, {"words": ["a"] * n}) for n in (1, 30)])
-    assert len(maps) == encoder.layers
 
 
 # Words

@@ -270,22 +270,3 @@ def test_mask_tokens_masks_80_percent_swaps_10_and_keeps_10(exact_bert):
     assert (chosen == unknown_id).mean() == pytest.approx(0.1, abs=0.025)
     assert len(set(chosen.tolist())) > vocabulary / 2
     assert (corrupted[labels == IGNORED] == unknown_id).all()
-
-
-def test_loss_of_a_large_vocabulary_has_six_digits(tiny_encoder, segments, monkeypatch):
-    """Torch loses four of them if the logits of a token do not lie side by side."""
-    encoder = tiny_encoder("gpt2")
-    records = token_records(encoder, segments)[:2]
-    generator = torch.Generator().manual_seed(0)
-    head = encoder.model.get_output_embeddings()
-    widened = torch.nn.Linear(head.in_features, 50_000, bias=False)
-    with torch.no_grad():
-        widened.weight.normal_(generator=generator)
-    monkeypatch.setitem(encoder.model._modules, "lm_head", widened)
-    losses, _, _ = training_losses(encoder, records, np.random.default_rng(0))
-    for record, loss in zip(records, losses, strict=True):
-        ids = torch.tensor([encoder.tokenizer.convert_tokens_to_ids(record["tokens"])])
-        with torch.no_grad():
-            logits = encoder.model(ids).logits[0, :-1].double()
-        expected = torch.nn.functional.cross_entropy(logits, ids[0, 1:])
-        assert loss.item() == pytest.approx(expected.item(), rel=2e-6)

@@ -110,18 +110,6 @@ def test_slug_is_a_folder_name(tmp_path):
     assert slug("..") not in {"", ".", ".."}
 
 
-def test_an_encoder_with_temperatures_shares_the_weights(tiny_encoder):
-    loaded = tiny_encoder("bert")
-    encoder = loaded.with_temperatures([[2.0] * 4] * 3, {"texts": "some"})
-    assert encoder.key == {**loaded.key, "matched to": {"texts": "some"}}
-    ids = torch.tensor([[2, 5, 6, 7, 3]])
-    maps = encoder.model(ids, output_attentions=True).attentions[0]
-    plain_maps = loaded.model(ids, output_attentions=True).attentions[0]
-    assert not torch.allclose(maps, plain_maps)
-    table = encoder.model.get_input_embeddings().weight
-    assert table.data_ptr() == loaded.model.get_input_embeddings().weight.data_ptr()
-
-
 # Inputs: their length, and texts that hold the names of special tokens
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from store_tools import token_records
-from tiny_models import FAMILIES
 
 from beyond.papers.common.head_removal import Intervention, run_interventions
 from helpers.errors import ModelError
@@ -35,7 +34,7 @@ def entropies(encoder, records):
     return np.mean(by_record, axis=0)
 
 
-@pytest.mark.parametrize("family", [*FAMILIES, "mistral"])
+@pytest.mark.parametrize("family", ["bert", "albert", "deberta", "t5", "mistral"])
 def test_temperatures_match_the_entropies_of_the_trained_heads(
     family, tiny_folder, tiny_encoder, segments
 ):
@@ -75,27 +74,6 @@ def test_keys_that_a_mask_hides_stay_hidden_at_any_temperature(low):
         weights = sites._scaled(scores, torch.tensor([factor, 1.0])).softmax(dim=-1)
         assert (weights.triu(1) == 0).all()
         assert torch.equal(weights[:, 1], scores[:, 1].softmax(dim=-1))
-
-
-@pytest.fixture
-def uniform_encoder(tiny_folder):
-    """A model whose queries are zero, so that its attention is uniform."""
-    encoder = load_model(str(tiny_folder("bert")), device="cpu")
-    with torch.no_grad():
-        for name, parameter in encoder.model.named_parameters():
-            if "query" in name:
-                parameter.zero_()
-    return encoder
-
-
-def test_temperatures_at_the_ends_of_what_can_be_reached(uniform_encoder, encoder, segments):
-    """Uniform attention, the model's own entropies, and heads without scores to scale."""
-    records = token_records(encoder, segments)
-    for target in (uniform_encoder, encoder):
-        matched = encoder.with_temperatures(temperatures(encoder, target, records), {})
-        expected = entropies(target, records)
-        np.testing.assert_allclose(entropies(matched, records), expected, atol=1e-4)
-    assert np.isfinite(temperatures(uniform_encoder, encoder, records)).all()
 
 
 def test_temperatures_of_a_model_without_softmax_are_refused(encoder, segments, monkeypatch):

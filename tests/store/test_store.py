@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from store_tools import (
-    MAX_TOKENS,
     assert_same,
     cache_at,
     content,
@@ -113,14 +112,6 @@ def test_examples_are_the_same_by_index_by_shard_and_by_iteration(folder, monkey
     assert_same(helpers.open_store(folder.name), store)
 
 
-def test_repr_of_a_store_and_of_an_example_names_them_and_shows_no_array(folder):
-    store = Store(folder)
-    assert str(folder) in repr(store) and "10 examples" in repr(store)
-    shown = repr(store[2])
-    assert "Example 2" in shown and " ".join(store[2].tokens[:3]) in shown
-    assert "array" not in shown
-
-
 # Damage
 
 
@@ -214,20 +205,6 @@ def test_damage_is_seen_when_it_is_read_and_repaired_by_a_rerun(
     assert written == [SHARD_FILES.index(file) for file in shards]
     assert content(folder) == expected
     repair(folder)
-    assert content(folder) == expected
-
-
-def test_the_list_of_a_stream_is_checked_and_made_again(encoder, tmp_path):
-    def stream():
-        return extraction.extract(encoder, many_segments(4), max_tokens=MAX_TOKENS, stream=True)
-
-    with cache_at(tmp_path):
-        folder = stream().folder
-        expected = content(folder)
-        flip(folder / LIST)
-        assert list(verify(folder)) == [folder / LIST]
-        repair(folder)
-        stream()
     assert content(folder) == expected
 
 

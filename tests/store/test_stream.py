@@ -33,14 +33,6 @@ def test_stream_gives_the_bits_of_the_store(stream, store):
     assert stream.key == store.key, "they share their tables"
 
 
-def test_stream_has_vectors_at_word_level(encoder, sentences, tmp_path):
-    options = {"level": "word", "max_tokens": 60, "hidden": True}
-    with cache_at(tmp_path / "a"):
-        store = extraction.extract(encoder, sentences, **options)
-    with cache_at(tmp_path / "b"):
-        assert_same(extraction.extract(encoder, sentences, **options, stream=True), store)
-
-
 def test_extract_uses_the_records_of_a_stream(stream, store, encoder):
     assert sorted(content(stream.folder)) == ["examples.jsonl", "manifest.json"], "no maps"
     records = (stream.folder / "examples.jsonl").stat()

@@ -183,6 +183,8 @@ def test_view_refuses_what_the_store_does_not_have(arguments, message):
         view(word_store(SENTENCE), **arguments)
     with pytest.raises(InputError, match="word"):
         view(word_store(SENTENCE)).search()
+    with pytest.raises(InputError, match="no relation 'root'"):
+        view(word_store(SENTENCE)).search(relation="root")
 
 
 def test_view_is_the_same_output_in_every_kernel_and_another_for_every_view(monkeypatch):

@@ -37,12 +37,12 @@ from beyond.papers.common.tasks import Pair
 from beyond.papers.common.threads import thread_map
 from helpers.metrics.heads import head_rows
 from helpers.metrics.statistics import percentiles, resampled_ratios
-from helpers.model.removal import patch_head_outputs
 from helpers.model.sites import (
     Outputs,
     PatchSoftmax,
     Weights,
     base_transformer,
+    patch_head_outputs,
     sites,
     softmax_calls,
 )
