@@ -24,7 +24,7 @@ else
 INSTALL = $(BIN)/python -m pip install --quiet --requirement
 endif
 
-.PHONY: install run test strict lint lab book student notebooks benchmarks faults constraints clean
+.PHONY: install run test strict lint style types lab book student notebooks benchmarks faults constraints clean
 
 install: $(READY)
 
@@ -32,15 +32,21 @@ run: $(READY)
 	$(BIN)/python -m helpers run $(ARGS)
 	$(if $(ARGS),,-$(BIN)/python scripts/compare_tables.py minilm)
 
-test: $(DEV_READY) lint
-	$(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+test: $(DEV_READY) style  # types are checked beside the tests; their errors follow the tests' last line
+	@mkdir -p build; $(MAKE) --no-print-directory types >build/types.txt 2>&1 & types=$$!; \
+	  $(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS); \
+	  tests=$$?; wait $$types || { cat build/types.txt; exit 1; }; exit $$tests
 
 strict: $(READY)
 	ATTENTION_PROFILE=full $(BIN)/python -m pytest $(ARGS) notebooks/0[01236]_*.ipynb
 
-lint: $(DEV_READY)
+lint: style types
+
+style: $(DEV_READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(DEV_READY)
 	$(BIN)/basedpyright
 
 lab: $(READY)
@@ -71,7 +77,7 @@ $(DEV_READY) $(BOOK_READY): .venv/.%-ready: requirements-%.txt $(READY)
 	touch $@
 
 benchmarks: $(READY)
-	set -e; for name in extraction lengths memory scaling; do \
+	set -e; for name in extraction memory scaling; do \
 	  $(BIN)/python tests/benchmarks/bench_$$name.py; done
 
 faults: $(DEV_READY)

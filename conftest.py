@@ -27,14 +27,18 @@ os.environ.setdefault("TQDM_DISABLE", "1")  # a bar would be an output that diff
 # The longest files run first: a process that starts one of them last would end long after the
 # other process.
 LONGEST = (
-    "tests/test_notebooks.py",
     "tests/golden/",
+    "tests/test_notebooks.py",
     "notebooks/",
+    "tests/test_run.py",
     "tests/run/",
     "tests/store/",
-    "tests/viewer/",
+    "tests/model/",
     "tests/test_reproducibility.py",
     "tests/test_book.py",
+    "tests/beyond/pages/",
+    "tests/plots/",
+    "tests/viewer/",
 )
 
 

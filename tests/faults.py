@@ -19,7 +19,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "tests" / "FAULTS.md"
 LONG = os.environ.get("FAULTS") == "long"
-KILLS = 30 if LONG else 3  # of each kind that takes a second
+KILLS = 30 if LONG else 2  # of each kind that takes a second
 SLOW_KILLS = 30 if LONG else 1  # of each kind that takes several
 FILES = 3000 if LONG else 100  # a reader
 

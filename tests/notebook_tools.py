@@ -11,6 +11,14 @@ import pandas as pd
 
 from helpers.run import list_notebooks
 
+UNSOLVED = "Not written yet"  # what an exercise prints that has only its stub
+
+
+def count_exercises(number):
+    """Count the exercises of a notebook."""
+    (path,) = list_notebooks(number)
+    return path.read_text(encoding="utf-8").count('"check(')
+
 
 def draw(figure, folder, name, *, formats=()):
     """Lay out and draw a figure, in place of `save_figure`."""

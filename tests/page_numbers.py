@@ -61,21 +61,22 @@ def with_numbers(page: str, figures: Path) -> str:
         If a cell cannot be read; the message has the piece of text.
     """
     for number in read_numbers()["numbers"]:
-        found = pattern(number["text"]).search(page)
-        if not found or number.get("waits"):
+        match = pattern(number["text"]).search(page)
+        if not match or number.get("waits"):
             continue
         try:
-            shown = [cell(figures, description) for description in number["cells"]]
+            texts = [cell(figures, description) for description in number["cells"]]
         except Exception as error:
             raise ValueError(f"{number['text']}: {error!r}") from error
-        for place in range(len(shown), 0, -1):  # from behind, so that places stay
-            page = page[: found.start(place)] + shown[place - 1] + page[found.end(place) :]
+        for group in range(len(texts), 0, -1):  # from behind, so that positions stay
+            page = page[: match.start(group)] + texts[group - 1] + page[match.end(group) :]
     return page
 
 
 def numbers_without_a_cell(page: str) -> list[str]:
     """List the numbers of the prose of a page that page_numbers.toml does not have."""
-    known = read_numbers()
-    for text in [*(number["text"] for number in known["numbers"]), *known["from_elsewhere"]]:
+    numbers = read_numbers()
+    texts = [number["text"] for number in numbers["numbers"]]
+    for text in [*texts, *numbers["from_elsewhere"]]:
         page = pattern(text).sub("", page)
     return FROM_TABLES.findall(NOT_PROSE.sub("", page))

@@ -93,14 +93,9 @@ def test_notebooks_are_committed_executed_and_clean(notebooks):
         assert [cell.execution_count for cell in cells] == expected_counts, number
         for output in [output for cell in cells for output in cell.outputs]:
             assert output.output_type != "error" and output.get("name") != "stderr", number
+        assert "widgets" not in notebook.metadata, number  # a progress bar, stopped somewhere
         paths_of_a_machine = r"/home/|/root/|/tmp/|/work/|[A-Z]:\\\\"
         assert not re.search(paths_of_a_machine, nbformat.writes(notebook)), number
-
-
-def test_notebooks_have_no_state_of_live_widgets(notebooks):
-    """A progress bar would stand in the page, stopped somewhere."""
-    for number, notebook in notebooks.items():
-        assert "widgets" not in notebook.metadata, number
 
 
 def test_notebooks_have_the_default_and_meaning_of_each_parameter(notebooks):

@@ -54,15 +54,15 @@ def measure(run: Callable[[], None], workers: int) -> tuple[float, float]:
     The time to start the workers counts.
     """
     started = time.perf_counter(), time.process_time()
-    of_workers = 0.0
+    worker_seconds = 0.0
     if not workers:
         run()
     else:
         with start_cluster(workers, "") as client:
             run()
-            of_workers = sum(client.run(time.process_time).values())
+            worker_seconds = sum(client.run(time.process_time).values())
     wall = time.perf_counter() - started[0]
-    return wall, time.process_time() - started[1] + of_workers
+    return wall, time.process_time() - started[1] + worker_seconds
 
 
 if __name__ == "__main__":

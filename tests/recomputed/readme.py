@@ -177,63 +177,55 @@ def held_out(run, relation):
 @torch.inference_mode()
 def compare(figures, cache):
     """Ten numbers: in the committed tables, and computed again."""
-    minilm, mpnet, smollm2 = (figures / name for name in ("minilm", "mpnet", "smollm2"))
-    in_table = {}
-    again = {}
+    minilm = figures / "minilm"
+    smollm2 = figures / "smollm2"
+    rows = []
 
     model = Model(MINILM)
     segments = read_records(cache, minilm, "token", "text")
     shares = share_to_first(model, segments)
     by_layer = 100 * read_table(minilm, "token_types").groupby("layer")["cls"].mean()
-    in_table["MiniLM: attention to [CLS]"] = by_layer.mean()
-    again["MiniLM: attention to [CLS]"] = shares.mean()
-    in_table["MiniLM: attention to [CLS], layer 5"] = by_layer[5]
-    again["MiniLM: attention to [CLS], layer 5"] = shares[4]
+    rows.append(("MiniLM: attention to [CLS]", by_layer.mean(), shares.mean()))
+    rows.append(("MiniLM: attention to [CLS], layer 5", by_layer[5], shares[4]))
 
     sentences = read_records(cache, minilm, "word", "treebank")
     splits, relations, heads, offsets, nearest = score_words(model, sentences)
     row = held_out(minilm, "All")
-    in_table["MiniLM: best head, all words"] = row["dev_accuracy"]
-    again["MiniLM: best head, all words"] = best_on_train(splits, heads)
-    in_table["MiniLM: best offset, all words"] = row["baseline"]
-    again["MiniLM: best offset, all words"] = best_on_train(splits, offsets)
+    best = best_on_train(splits, heads)
+    rows.append(("MiniLM: best head, all words", row["dev_accuracy"], best))
+    best = best_on_train(splits, offsets)
+    rows.append(("MiniLM: best offset, all words", row["baseline"], best))
     row = held_out(minilm, "dobj")
     is_object = relations == "dobj"
-    in_table["MiniLM: best head, objects"] = row["dev_accuracy"]
-    again["MiniLM: best head, objects"] = best_on_train(splits[is_object], heads[is_object])
-    in_table["MiniLM: nearest verb on the left, objects"] = row["nearest_accuracy"]
-    on_dev = is_object & (splits == "dev")
-    again["MiniLM: nearest verb on the left, objects"] = 100 * nearest[on_dev].mean()
+    best = best_on_train(splits[is_object], heads[is_object])
+    rows.append(("MiniLM: best head, objects", row["dev_accuracy"], best))
+    share = 100 * nearest[is_object & (splits == "dev")].mean()
+    rows.append(("MiniLM: nearest verb on the left, objects", row["nearest_accuracy"], share))
 
     table = read_table(minilm, "coreference")
     is_row = table["system"].str.contains("chosen on train") & (table["type"] == "all")
-    is_row &= table["candidates"] == "mentions"
-    in_table["MiniLM: antecedents"] = table.loc[is_row, "accuracy"].item()
+    in_table = table.loc[is_row & (table["candidates"] == "mentions"), "accuracy"].item()
     documents = read_records(cache, minilm, "word", "coreference")
-    again["MiniLM: antecedents"] = antecedents(model, documents)
+    rows.append(("MiniLM: antecedents", in_table, antecedents(model, documents)))
 
-    in_table["MiniLM, random weights of another seed: attention to [CLS]"] = (
-        100 * read_table(minilm, "token_types", "random")["cls"].mean()
-    )
-    again["MiniLM, random weights of another seed: attention to [CLS]"] = share_to_first(
-        model.forget(), segments
-    ).mean()
+    name = "MiniLM, random weights of another seed: attention to [CLS]"
+    in_table = 100 * read_table(minilm, "token_types", "random")["cls"].mean()
+    rows.append((name, in_table, share_to_first(model.forget(), segments).mean()))
 
-    probes = read_table(mpnet, "probes").set_index(["probe", "metric"])["value"]
-    in_table["MPNet's Table 3: always the next word"] = probes[
-        "Right-branching", "UAS without punctuation"
-    ]
+    probes = read_table(figures / "mpnet", "probes").set_index(["probe", "metric"])["value"]
+    in_table = probes["Right-branching", "UAS without punctuation"]
     # Both models read the same sentences.
-    again["MPNet's Table 3: always the next word"] = next_word(sentences)
+    rows.append(("MPNet's Table 3: always the next word", in_table, next_word(sentences)))
 
     model = Model(cache / "models" / "smollm2-0.1.2")
     sentences = read_records(cache, smollm2, "word", "treebank")
     splits, relations, heads, *_ = score_words(model, sentences)
     is_object = relations == "dobj"
-    in_table["SmolLM2: best head, objects"] = held_out(smollm2, "dobj")["dev_accuracy"]
-    again["SmolLM2: best head, objects"] = best_on_train(splits[is_object], heads[is_object])
+    best = best_on_train(splits[is_object], heads[is_object])
+    in_table = held_out(smollm2, "dobj")["dev_accuracy"]
+    rows.append(("SmolLM2: best head, objects", in_table, best))
 
-    numbers = pd.DataFrame({"in the table": in_table, "recomputed": again})
+    numbers = pd.DataFrame(rows, columns=["number", "in the table", "recomputed"])
     return numbers.assign(difference=numbers["recomputed"] - numbers["in the table"])
 
 
@@ -243,7 +235,7 @@ def main():
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache")
     arguments = parser.parse_args()
     numbers = compare(arguments.figures, arguments.cache)
-    print(numbers.to_string(float_format="{:.3f}".format))
+    print(numbers.to_string(index=False, float_format="{:.3f}".format))
 
 
 if __name__ == "__main__":
