@@ -43,6 +43,10 @@ NO_MAPS = (
     'there is no map (None, or an empty tuple); load the model with attn_implementation="eager", '
     "because sdpa and flash attention compute none, and leave layers without maps out"
 )
+GENERATED = (
+    "these are maps by step, as generate() returns them; run the model once over the finished "
+    "text: model(sequences[:1], output_attentions=True).attentions"
+)
 
 Maps = Float[Tensor, "layer head query key"]
 RoleTokens = Mapping[str, str | None]
@@ -111,6 +115,7 @@ def open_maps(
     with _errors_in_one_line(name):
         is_one = _is_pair(tokens) or isinstance(next(iter(tokens), None), str)
         texts = [_sides(text) for text in ([tokens] if is_one else tokens)]
+        _check_steps(maps, 0 if is_one else len(texts))
         columns = []
         for values in (maps, plain(words), plain(records)):
             column = [values] if is_one else values
@@ -175,6 +180,13 @@ def _sides(tokens: Any) -> tuple[list[str], list[str]]:
             problem = f"tokens are a list of texts, not {side!r:.60}"
             raise ValueError(f"{problem}; see tokenizer.convert_ids_to_tokens(input_ids[0])")
     return sides[0], sides[-1]
+
+
+def _check_steps(maps: Any, n_tuples: int) -> None:
+    """Raise ValueError for tuples in a tuple, unless there is one for each text of several."""
+    is_by_step = isinstance(maps, tuple) and {*map(type, maps)} == {tuple}
+    if is_by_step and len(maps) != n_tuples:
+        raise ValueError(GENERATED)
 
 
 def _by_text(maps: Any, n_texts: int) -> Any:

@@ -59,8 +59,9 @@ def shard_sum(source, number):
 
 def kill_worker(root, process_id, n_shards):
     """Kill a worker once there are so many shards; return how many there were."""
+    deadline = time.monotonic() + 120  # the extraction may have failed
     finished = list(root.glob("*/shard-*.safetensors"))
-    while len(finished) < n_shards:
+    while len(finished) < n_shards and time.monotonic() < deadline:
         time.sleep(0.005)
         finished = list(root.glob("*/shard-*.safetensors"))
     os.kill(process_id, signal.SIGKILL)
