@@ -73,11 +73,11 @@ class ListedStore(list):
 
     @property
     def layers(self):
-        return self[0].shape[0]
+        return self[0].attention.shape[0]
 
     @property
     def heads(self):
-        return self[0].shape[1]
+        return self[0].attention.shape[1]
 
     def records(self):
         return (example.record for example in self)

@@ -29,7 +29,9 @@ def claims_in_words(table: pd.DataFrame) -> pd.DataFrame:
         a claim that is not measured, or the answer whether the number is larger than in controls.
     """
     rows = []
-    for row in table.fillna({"unit": "", "reason": ""}).to_dict("records"):
+    for row in (
+        table.astype({"reason": object}).fillna({"unit": "", "reason": ""}).to_dict("records")
+    ):
         scale, unit = _scale_and_unit(row["unit"])
         number = "" if pd.isna(row["value"]) else _rounded(scale * row["value"], unit) + unit
         if row["value_low"] < row["value_high"]:  # an exact number has no interval

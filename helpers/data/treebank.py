@@ -469,7 +469,7 @@ def to_sentence(span: Span, split: str, source: str) -> Sentence:
         head = 0 if token == token.head else token.head.i - span.start + 1
         rows.append((token.text, head, token.dep_.lower(), token.pos_ or None, has_space))
         has_space = bool(token.whitespace_)
-    words, heads, relations, tags, spaces = zip(*rows, strict=True)
+    words, heads, relations, tags, spaces = zip(*rows, strict=True) if rows else [()] * 5
     return Sentence(words, heads, relations, split, source, tags if any(tags) else (), spaces)
 
 
