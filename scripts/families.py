@@ -10,9 +10,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
+import readme_tables  # noqa: E402
 import zoo  # noqa: E402
-
-from scripts import readme_tables  # noqa: E402
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:

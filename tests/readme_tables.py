@@ -7,6 +7,7 @@ fails where they differ from these.  page_numbers.toml names the cells of the nu
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,16 +16,18 @@ from typing import Any
 import pandas as pd
 from page_numbers import with_numbers
 
-from beyond.pages.run_folder import Run, open_run, rows_of
-from helpers.metrics.coreference import HELD_OUT
-from helpers.metrics.reference import (
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # the folder of this script has a folder named beyond, too
+
+from beyond.pages.run_folder import Run, open_run, rows_of  # noqa: E402
+from helpers.metrics.coreference import HELD_OUT  # noqa: E402
+from helpers.metrics.reference import (  # noqa: E402
     UAS_WITHOUT_PUNCTUATION,
     paper_table1,
     paper_table2,
     paper_table3,
 )
 
-ROOT = Path(__file__).resolve().parent.parent
 RUNS = {"MPNet": "mpnet", "MiniLM": "minilm", "SmolLM2": "smollm2"}
 PAGES = ("README.md", "figures/README.md", "book/questions.md")
 OUTCOMES = {
