@@ -35,7 +35,7 @@ from typing import Any
 from helpers import __version__
 from helpers.errors import InputError
 from helpers.files import build_dir, cache_root, figures_dir, resolve_user_path
-from helpers.settings import HELP, Settings, flag, make_settings, read_literal
+from helpers.settings import Settings, describe_setting, flag, make_settings, read_literal
 
 PROGRAM = "python -m helpers"
 PAPER_MODEL = "bert-base-uncased"
@@ -113,7 +113,7 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
             is_text = setting.type in (str, str | None)
             options = {"default": setting.default, "type": str if is_text else read_literal}
         default = f" (default: {setting.default})" if setting.default else ""
-        help_text = HELP[setting.name] + default
+        help_text = describe_setting(setting.name) + default
         command.add_argument(flag(setting.name), help=help_text, **options)
 
 
@@ -122,7 +122,7 @@ def _run(options: argparse.Namespace) -> int:
     from helpers.results import Results, check_run_folder, run_name
     from helpers.study import Study
 
-    settings = make_settings(**{name: vars(options)[name] for name in HELP})
+    settings = make_settings(**{name: vars(options)[name] for name in vars(Settings())})
     paths = run.list_notebooks(options.only, extended=options.extended)
     parameters = {name: read_literal(value) for name, value in options.parameters}
     run.check_notebooks(paths, settings, parameters)

@@ -128,7 +128,7 @@ class Settings:
             if not _is_valid(setting, value):
                 least = MINIMUM.get(setting.name, 0)
                 numbers = f"; numbers from {least} to {MAX_NUMBER:,}" if least else ""
-                expected = f"expected {HELP[setting.name]}{numbers}"
+                expected = f"expected {describe_setting(setting.name)}{numbers}"
                 if isinstance(value, str) and _is_valid(setting, read_literal(value)):
                     expected = "this is text; leave out its quotes, and use papermill's -p, not -r"
                 raise InputError(f"{flag(setting.name)} {value}: {expected}")
@@ -143,9 +143,16 @@ class Settings:
         return 12 if self.quick else 100
 
 
-HELP = dict(re.findall(r"^    (\w+) : .*\n +(.*)", Settings.__doc__ or "", re.MULTILINE))
 # Settings that change results.
-RESULT_SETTINGS = [name for name in HELP if name not in EXECUTION_SETTINGS]
+RESULT_SETTINGS = [
+    setting.name for setting in fields(Settings) if setting.name not in EXECUTION_SETTINGS
+]
+
+
+def describe_setting(name: str) -> str:
+    """Read the description of a setting from the docstring, which Python -OO leaves out."""
+    description = re.search(rf"^    {name} : .*\n +(.*)", Settings.__doc__ or "", re.MULTILINE)
+    return description[1] if description else name
 
 
 def make_settings(**values: Any) -> Settings:

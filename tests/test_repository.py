@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 
 import helpers
 from helpers.model import checkpoint
-from helpers.settings import HELP, Settings
+from helpers.settings import Settings, describe_setting
 from scripts.constraints import direct_requirements, installed_versions
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -107,7 +107,7 @@ def test_notebooks_have_the_default_and_meaning_of_each_parameter(notebooks):
             name = re.match(r"\w+", line)[0]
             if name not in OF_NOTEBOOKS:
                 default = repr(settings[name].default).replace("'", '"')
-                value = f"{default}  # {HELP[name]}"
+                value = f"{default}  # {describe_setting(name)}"
                 type_name = type(settings[name].default).__name__
                 assert line in (f"{name} = {value}", f"{name}: {type_name} = {value}"), number
 

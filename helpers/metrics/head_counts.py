@@ -320,7 +320,8 @@ def join_rows(parts: Sequence[Mapping[str, Any]]) -> HeadCounts:
         )
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     columns["article"], _ = pd.factorize(columns["article"])
-    return HeadCounts(**columns | {"layer_numbers": parts[0]["layer_numbers"]})
+    columns["layer_numbers"] = parts[0]["layer_numbers"]  # every part has the same
+    return HeadCounts(**columns)
 
 
 def between_words(

@@ -240,17 +240,23 @@ def probe_maps(
 def computed_maps(
     model: PreTrainedModel, ids: Int[Tensor, "1 token"], *, padding: int = 0
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Compute the maps of the layers that return one, and the scores of each call of softmax."""
-    scores: list[Tensor] = []
+    """Compute the maps of the layers that return one, and the highest scores of their heads.
 
-    def record(_layer: int, layer_scores: Scores, softmax: Callable[[Any], Weights]) -> Weights:
-        scores.append(layer_scores)
-        return softmax(layer_scores)
+    The highest scores over heads, ``[query, key]``, are those of each call of softmax.  The last
+    ``padding`` tokens are masked.
+    """
+    highest_scores: list[Tensor] = []
 
-    mask = F.pad(torch.ones_like(ids[:, padding:]), (0, padding))
+    def record(_layer: int, scores: Scores, softmax: Callable[[Any], Weights]) -> Weights:
+        highest_scores.append(scores[0].amax(dim=0))
+        return softmax(scores)
+
+    mask = torch.ones_like(ids)
+    mask[:, ids.shape[1] - padding :] = 0
     with PatchSoftmax(model, record):
         output = model(ids, attention_mask=mask, output_attentions=True)
-    return [layer for layer in output.get("attentions") or () if layer is not None], scores
+    maps = [layer for layer in output.get("attentions") or () if layer is not None]
+    return maps, highest_scores
 
 
 def probe_visible(
@@ -334,7 +340,7 @@ def computed_masks(
     masks = []
     for layer in scores:
         # A learned score in the softmax (GPT-OSS) is one more key.
-        highest = layer[0].amax(dim=0)[:, :n]  # [query, key] over the heads
+        highest = layer[:, :n]
         mask = (highest > torch.finfo(layer.dtype).min / 2).numpy(force=True)
         is_not_low = (highest > LOW_SCORE).numpy(force=True)
         masks.append(is_not_low if mask.all() and describe_mask(is_not_low) else mask)
