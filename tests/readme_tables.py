@@ -36,6 +36,8 @@ OUTCOMES = {
     "inconclusive": "open ",
     "not measured": "untestable ",
 }
+NEW_TEXT = "unused_text"  # claims of uncommitted runs on the folder of scripts/unused_text.py
+SAME_DOCUMENTS = 4.3  # the section whose documents are those of the default in these runs, too
 CLAIMS_IN_SHORT = Path(__file__).with_name("claims_in_short.toml")
 FIRST_LATER_SECTION = 7
 PROBES = [
@@ -61,7 +63,7 @@ def blocks(figures: Path) -> dict[str, str]:
     """Return each table of the pages by its name, in Markdown."""
     runs = committed_runs(figures)
     return {
-        "claims": _markdown(paper_claims(runs)),
+        "claims": _markdown(paper_claims(claims_tables(figures))),
         "section 4": _markdown(section_4(runs)),
         "section 5": _markdown(table_3(runs)),
     }
@@ -116,14 +118,25 @@ def table_3(runs: Mapping[str, Run]) -> pd.DataFrame:
     return table.map(lambda value: f"{value:.0f}" if pd.notna(value) else "")
 
 
-def paper_claims(runs: Mapping[str, Run]) -> pd.DataFrame:
+def claims_tables(figures: Path) -> dict[str, pd.DataFrame]:
+    """Return the claims of each model, and those of its run on texts not used before."""
+    tables = {}
+    for label, run in committed_runs(figures).items():
+        tables[label] = run.tables["claims"]
+        path = figures / NEW_TEXT / f"{RUNS[label]}.csv"
+        if path.exists():
+            claims = pd.read_csv(path)
+            tables[f"{label}, new text"] = claims[claims["section"] != SAME_DOCUMENTS]
+    return tables
+
+
+def paper_claims(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """List the claims on the paper: what it says, and whether each model replicates it."""
     in_short = tomllib.loads(CLAIMS_IN_SHORT.read_text(encoding="utf-8"))
     columns: dict[str, dict[str, str]] = {"paper": {}}
     sections: dict[str, float] = {}
-    for label, run in runs.items():
+    for label, table in tables.items():
         columns[label] = {}
-        table = run.tables["claims"]
         for row in table[table["section"] < FIRST_LATER_SECTION].to_dict("records"):
             claim = f"{row['section']:g} {in_short[row['id']]}"
             sections[claim] = row["section"]
