@@ -124,6 +124,7 @@ def fig3_gradients(
     table = tables["trained"]
     if "reason" in table:  # why nothing is measured
         return canvas(0.1, "Figure 3 · Gradients are not measured", model, table.loc[0, "reason"])
+    table = table.mask(table == 0)  # zero has no place on a logarithmic axis
     styles = present_styles(table, style.ALL_STYLES, special_tokens)
     ratios = table.filter([f"other_over_{role}" for role in styles]).max()
     top = ratios.idxmax().removeprefix("other_over_") if len(ratios) else ""

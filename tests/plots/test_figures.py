@@ -157,6 +157,16 @@ def test_fig3_says_why_it_cannot_say_more():
     assert any("The text has one article." in text.get_text() for text in checked(figure).texts)
 
 
+def test_fig3_is_drawn_if_the_first_token_has_no_gradient():
+    table = rows_of_model(tables_of("smollm2")["gradients"])
+    zeros = dict.fromkeys(table.filter(regex="^first"), 0.0)
+    no_ratios = dict.fromkeys(table.filter(regex="^other_over_first"), np.nan)
+    tables = {"trained": table.assign(**zeros, **no_ratios)}
+    figure = checked(plots.fig3_gradients(tables, DECODER, model=LONG_NAME))
+    drawn = drawn_numbers(figure)
+    assert all(np.isclose(drawn, number, rtol=1e-6).any() for number in table["other"])
+
+
 def positions(layers, heads):
     """Make a table like head_positions.csv; the first heads have the linguistic behaviours."""
     table = head_table(layers, heads)[["layer", "head"]]
