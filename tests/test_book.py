@@ -1,4 +1,4 @@
-"""The book: it is built, every link in it leads somewhere, and a browser needs nothing else."""
+"""The book: it is built without a warning, and a browser needs nothing else."""
 
 import subprocess
 import sys
@@ -8,7 +8,6 @@ import nbformat
 import pytest
 
 from scripts import minutes, student
-from scripts.book import broken_links, colab_link, repository_of
 
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = ROOT / "build" / "book"
@@ -32,7 +31,7 @@ READ = (
 
 @pytest.fixture(scope="module")
 def book():
-    """The book with the report of one run; Sphinx stops at a warning, the script at a dead link."""
+    """The book with the report of one run; Sphinx stops at a warning, also of a dead link."""
     for package in ("sphinx", "myst_nb", "sphinx_book_theme"):
         pytest.importorskip(package, reason="needs requirements-book.txt")
     command = [sys.executable, "scripts/book.py", "--quick"]
@@ -97,37 +96,6 @@ def test_no_page_is_large(book):
     sizes = {path: path.stat().st_size for path in book.rglob("*.html")}
     large = max(sizes, key=lambda path: sizes[path])
     assert sizes[large] <= MAX_PAGE_BYTES, large
-
-
-@pytest.mark.parametrize(
-    ("remote", "repository"),
-    [
-        ("https://github.com/someone/attention.git\n", "someone/attention"),
-        ("git@github.com:someone/attention.git\n", "someone/attention"),
-        ("https://github.com/someone/attention", "someone/attention"),
-        ("https://example.org/someone/attention.git\n", ""),
-        ("/somewhere/attention\n", ""),
-        ("", ""),
-    ],
-)
-def test_repository_of_a_remote(remote, repository):
-    assert repository_of(remote) == repository
-
-
-def test_colab_link_is_of_the_notebooks_on_the_paper_and_needs_a_repository():
-    link = colab_link("03_focused_vs_broad.ipynb", "someone/attention")
-    address = "github/someone/attention/blob/HEAD/notebooks/03_focused_vs_broad.ipynb"
-    assert f"(https://colab.research.google.com/{address})" in link
-    assert colab_link("03_focused_vs_broad.ipynb", "") == ""
-    assert colab_link("07_dark_secrets.ipynb", "someone/attention") == ""
-
-
-def test_a_dead_link_is_found(tmp_path):
-    (tmp_path / "a.html").write_text('<a href="b.html">b</a> <a href="#x">x</a> <p id="y">')
-    assert list(broken_links(tmp_path)) == [
-        "a.html: b.html is not there",
-        "a.html: #x has no such place",
-    ]
 
 
 def test_pages_of_the_book_have_the_minutes_and_objectives_of_the_notebooks():
