@@ -3,7 +3,6 @@
 Needs playwright and Chromium, as tests/viewer/test_browser.py does.
 """
 
-import argparse
 import re
 import runpy
 import tempfile
@@ -15,6 +14,7 @@ from PIL import Image
 from helpers.viewer.view import Viewer
 
 ROOT = Path(__file__).parents[1]  # of this clone, wherever helpers/ is installed from
+PICTURE = ROOT / "figures" / "screens" / "viewer.png"
 CHROMIUM = "/usr/bin/chromium"
 WIDTH, HEIGHT = 1200, 470
 
@@ -31,12 +31,6 @@ def readme_viewer() -> Viewer:
 
 def main() -> None:
     """Write the picture."""
-    parser = argparse.ArgumentParser(description="Photograph the viewer of the README's example.")
-    target = ROOT / "figures" / "screens" / "viewer.png"
-    parser.add_argument(
-        "--output", type=Path, default=target, help="the PNG (default: %(default)s)"
-    )
-    target = parser.parse_args().output
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as running, tempfile.TemporaryDirectory() as folder:
@@ -47,8 +41,8 @@ def main() -> None:
         page.locator(".av-lines line").first.wait_for()
         page.wait_for_timeout(500)
         picture = Image.open(BytesIO(page.screenshot())).convert("RGB")
-        picture.quantize(256, Image.Quantize.MAXCOVERAGE).save(target, optimize=True)
-        print(f"{target}: {target.stat().st_size:,} bytes")
+        picture.quantize(256, Image.Quantize.MAXCOVERAGE).save(PICTURE, optimize=True)
+        print(f"{PICTURE}: {PICTURE.stat().st_size:,} bytes")
         browser.close()
 
 

@@ -17,21 +17,17 @@ READ = (
     "index.html",
     "notebooks/02_separator_tokens.html",
     "notebooks/04_individual_heads.html",
-    "notebooks/07_dark_secrets.html",
     "look-at-a-head.html",
-    "questions.html",
-    "notebooks.html",
     "own-model.html",
     "api.html",
     "runs/minilm.html",
-    "reports/minilm/index.html",
     "search.html?q=entropy",
 )
 
 
 @pytest.fixture(scope="module")
 def book():
-    """The book with the report of one run; Sphinx stops at a warning, also of a dead link."""
+    """The book without reports; Sphinx stops at a warning, also of a dead link."""
     for package in ("sphinx", "myst_nb", "sphinx_book_theme"):
         pytest.importorskip(package, reason="needs requirements-book.txt")
     command = [sys.executable, "scripts/book.py", "--quick"]
@@ -71,10 +67,6 @@ def test_pages_open_in_a_browser_without_a_message_or_a_request(book, browser):
     hit = page.locator("#search-results li a").first
     hit.wait_for()
     assert "notebooks/" in hit.get_attribute("href")  # lessons before functions
-    page.goto(f"{book.as_uri()}/reports/minilm/index.html")
-    page.locator(".tile").first.click()
-    in_viewer = page.frame_locator("#viewer iframe")
-    in_viewer.locator(".av-lines line").first.wait_for(state="attached")
     page.goto(f"{book.as_uri()}/look-at-a-head.html")
     page.frame_locator("iframe.viewer").locator(".av-lines line").first.wait_for(state="attached")
     page.goto(f"{book.as_uri()}/notebooks/04_individual_heads.html")
