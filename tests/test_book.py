@@ -91,7 +91,7 @@ def test_no_page_is_large(book):
 
 
 def test_pages_of_the_book_have_the_minutes_and_objectives_of_the_notebooks():
-    """``python scripts/minutes.py`` fills them in; a plan that does not fit its time stops it."""
+    """``python scripts/minutes.py`` fills them in."""
     notebooks = minutes.read_notebooks()
     for path, text in minutes.pages(notebooks).items():
         assert path.read_text() == text, path.name
