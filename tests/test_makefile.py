@@ -29,7 +29,6 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is no
     ("variables", "condition", "calls"),
     [
         ([], "", ["uv venv", "uv pip"]),
-        ([], "no-network", ["uv venv", "uv pip"]),
         (["UV="], "", ["python venv .venv", "python pip --version", "python pip install"]),
         (["UV="], "no-network", None),
         (["UV="], "no-pip", ["python ensurepip --default-pip", "python pip install"]),
