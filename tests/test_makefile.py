@@ -29,8 +29,7 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is no
     ("variables", "condition", "calls"),
     [
         ([], "", ["uv venv", "uv pip"]),
-        (["UV="], "", ["python venv .venv", "python pip --version", "python pip install"]),
-        (["UV="], "no-network", None),
+        ([], "no-network", ["uv venv", "uv pip"]),
         (["UV="], "no-pip", ["python ensurepip --default-pip", "python pip install"]),
     ],
 )
@@ -52,8 +51,6 @@ def test_set_up_uses_uv_or_pip_and_is_not_finished_if_it_fails(
     for name in ("requirements.txt", "constraints.txt", "pyproject.toml", condition or "nothing"):
         (folder / name).touch()
     done = subprocess.run(["make", ".venv/.ready", *variables], cwd=folder, capture_output=True)
-    assert (
-        (done.returncode == 0) == (folder / ".venv/.ready").exists() == (condition != "no-network")
-    )
-    if calls:
-        assert (folder / "calls").read_text().splitlines()[-len(calls) :] == calls
+    is_ready = (folder / ".venv/.ready").exists()
+    assert is_ready == (done.returncode == 0) == (condition != "no-network")
+    assert (folder / "calls").read_text().splitlines()[-len(calls) :] == calls
