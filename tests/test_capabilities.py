@@ -172,29 +172,6 @@ def test_run_refuses_attention_in_chunks_in_a_line(figures, tmp_path, capsys):
     assert str(folder) in error and "layer 1 " in error
 
 
-def word_map(token_map, word_ids):
-    """Add the weights to the tokens of a word up, and average those from its tokens."""
-    groups = np.array([-1 - i if word is None else word for i, word in enumerate(word_ids)])
-    order = dict.fromkeys(groups)
-    joined = np.stack([token_map[..., groups == word].sum(-1) for word in order], -1)
-    return np.stack([joined[..., groups == word, :].mean(-2) for word in order], -2)
-
-
-def test_store_of_a_treebank_has_the_maps_of_running_text(figures, tiny_folder, tmp_path):
-    """Given one by one to a vocabulary of bytes, words would lose the spaces before them."""
-    treebank = write(tmp_path, "small.conllu", TREES.replace("Dogs", "Unbelievably"))
-    folder = tiny_folder("gpt2")
-    example = study_of(folder, tmp_path, treebank=str(treebank)).treebank_store()[0]
-    tokenizer = hf.AutoTokenizer.from_pretrained(folder)
-    encoding = tokenizer(" Unbelievably bark")
-    # Its tokenizer does not add the token that begins a text.
-    ids, words = [tokenizer.bos_token_id, *encoding["input_ids"]], [None, *encoding.word_ids()]
-    assert len(ids) > len(example.tokens)
-    expected = word_map(plain_maps(folder, ids)[1, 2], words)
-    error = weights_error(expected)
-    np.testing.assert_allclose(example.attention[1, 2], expected, rtol=2**-10, atol=error)
-
-
 def test_notebook_runs_in_another_folder(figures, tiny_folder, tmp_path, monkeypatch):
     """A relative text is one of the working folder; results and maps go to the usual folders."""
     monkeypatch.setenv("ATTENTION_PROFILE", "quick")
