@@ -10,15 +10,12 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 
 import nbformat
 
-from beyond.pages.answers import answers
-from beyond.pages.run_folder import open_run
 from helpers.run import execute_all, page_job
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -83,10 +80,9 @@ def main() -> None:
     copy_pages()
     write_api()
     copy_notebooks()
-    runs = sorted(path.parent for path in (ROOT / "figures").glob("*/run.json"))
+    write_runs()
     if not arguments.quick:
-        write_reports(runs)
-    write_runs(runs)
+        write_reports()
     write_viewers()
     sys.path.insert(0, str(ROOT))
     from scripts.browser_page import add_to_book  # late: it imports torch
@@ -188,48 +184,27 @@ def page_in_book(path: Path) -> str:
     return ""
 
 
-def write_reports(runs: Sequence[Path]) -> None:
+def write_reports() -> None:
     """Write the report of each run, which is a page of its own, with its pictures in it."""
-    for folder in runs:
-        copy = SOURCE / "extra" / "reports" / folder.name
-        shutil.copytree(folder, copy)
+    for record in sorted((ROOT / "figures").glob("*/run.json")):
+        copy = SOURCE / "extra" / "reports" / record.parent.name
+        shutil.copytree(record.parent, copy)
         execute_all([[page_job("report", copy / "index", run=str(copy))]])
         for path in copy.iterdir():
             if path.suffix in (".png", ".svg", ".ipynb"):
                 path.unlink()
 
 
-def write_runs(runs: Sequence[Path]) -> None:
-    """Write a page for each committed run."""
+def write_runs() -> None:
+    """Write a page for each committed run: what figures/README.md says of it, and its report."""
     pages = SOURCE / "runs"
     pages.mkdir()
-    descriptions = run_descriptions()
-    for folder in runs:
-        if (folder / "atlas.png").is_file():
-            shutil.copy(folder / "atlas.png", pages / f"{folder.name}-atlas.png")
-        text = run_page(folder, descriptions.get(folder.name, ""))
-        (pages / f"{folder.name}.md").write_text(text, encoding="utf-8")
-
-
-def run_descriptions() -> dict[str, str]:
-    """Read what each run is from the list of figures/README.md."""
     text = (ROOT / "figures" / "README.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^- \[([\w-]+)\]\(\1\): (.+)$", text, re.MULTILINE)
-    return {name: LINK.sub(r"\2", description) for name, description in rows}
-
-
-def run_page(folder: Path, description: str) -> str:
-    """Write the page of a run: what it is, what it found in three sentences, report and atlas."""
-    run = open_run(folder)
-    lines = [f"# {folder.name}", "", f"{description[:1].upper()}{description[1:]}", ""]
-    lines += [f"- {text}" for text in answers(run.tables, run.record.get("special_tokens", {}))]
-    if (SOURCE / "extra" / "reports" / folder.name).is_dir():
-        link = f"../reports/{folder.name}/index.html"
-        lines += ["", f'<a href="{link}"><strong>The report of this run</strong></a>', ""]
-    if (folder / "atlas.png").is_file():
-        lines += ["## The atlas: every head and what it does", ""]
-        lines += [f"![Atlas of the heads of {folder.name}]({folder.name}-atlas.png)", ""]
-    return "\n".join(lines)
+    for name, description in re.findall(r"^- \[([\w-]+)\]\(\1\): (.+)$", text, re.MULTILINE):
+        link = f'<a href="../reports/{name}/index.html"><strong>The report of this run</strong></a>'
+        sentence = f"{description[:1].upper()}{description[1:]}."
+        lines = [f"# {name}", "", LINK.sub(r"\2", sentence), "", link]
+        (pages / f"{name}.md").write_text("\n".join(lines), encoding="utf-8")
 
 
 def write_viewers() -> None:
