@@ -84,18 +84,11 @@ def test_dump_articles_are_no_redirects_and_no_talk_pages(tmp_path):
         page("Kept", f"[[Datei:Turm.jpg|mini|Ein Turm.]]{FIRST}\n\n{LAST}"),
         page("Moved", "#REDIRECT [[Kept]]", extra='<redirect title="Kept" />'),
         page("Talk:Kept", f"{FIRST}\n\n{LAST}", ns="1"),
-    )
-    halves = bz2.compress(xml[:300].encode()) + bz2.compress(xml[300:].encode())
-    for name, content in [
-        ("a.xml", xml.encode()),
-        ("a.xml.gz", gzip.compress(xml.encode())),
-        ("a.xml-p1p2.bz2", halves),
-        ("b.xml", b"\xef\xbb\xbf" + xml.replace("><", ">\r\n<").encode()),
-    ]:
-        counts = Counter()
-        kept_articles = list(dump_articles(write(tmp_path, name, content), counts))
-        assert kept_articles == [Article("Kept", (FIRST, LAST))], name
-        assert counts["pages skipped: redirect or not an article"] == 2
+    ).encode()
+    counts = Counter()
+    kept_articles = list(dump_articles(write(tmp_path, "a.xml.gz", gzip.compress(xml)), counts))
+    assert kept_articles == [Article("Kept", (FIRST, LAST))]
+    assert counts["pages skipped: redirect or not an article"] == 2
 
 
 @pytest.mark.parametrize(
