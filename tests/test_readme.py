@@ -107,10 +107,11 @@ def test_every_command_line_is_one():
 
 
 def test_examples_of_formats_are_read(tmp_path):
+    names = {"json": "pairs.jsonl", "brackets": "tale.txt", "glove": "glove.txt"}
     paths = {}
-    for language in ("conllu", "plain", "json", "brackets", "glove"):
+    for language in ("conllu", "plain", *names):
         (block,) = re.findall(rf"```{language}\n(.*?)```", FORMATS.read_text(), re.S)
-        paths[language] = tmp_path / f"example.{language}"
+        paths[language] = tmp_path / names.get(language, f"example.{language}")
         paths[language].write_text(block)
     for format in ("conllu", "plain"):
         assert detect_format(paths[format]) == format

@@ -1,5 +1,6 @@
 """The page "Your sentence" in a real browser, from a local server, with no other request."""
 
+import json
 import re
 import threading
 from functools import partial
@@ -115,9 +116,9 @@ def run_in_browser(page, texts):
       for (const text of texts) {
         maps.push(Array.from((await run(tokenizer.encode(text), 0)).attention));
       }
-      return maps;
+      return JSON.stringify(maps);
     }"""
-    return page.evaluate(run, texts)
+    return json.loads(page.evaluate(run, texts))
 
 
 def test_tokenizer_gives_the_ids_of_transformers(page, encoder):
