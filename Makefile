@@ -3,7 +3,7 @@
 # make run    sets up and runs the whole series on the bundled default
 # make test   sets up and runs lint and tests, a file at a time in each of two processes
 # make strict   runs notebooks 00 to 03 and 06 at full size and compares their outputs with the committed
-# make book   writes the book into build/book; ARGS=--quick has the report of one run only
+# make book   writes the book into build/book; ARGS=--quick leaves out the reports of runs
 # make student   writes the notebooks without solutions into build/student
 # make notebooks   takes over the executed notebooks of the last default run
 # make faults    breaks everything in the long form (tests/FAULTS.md)

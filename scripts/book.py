@@ -1,28 +1,21 @@
 """Write the book, a site of static pages, into build/book: ``make book``.
 
 The pages are those of book/, the README files of the package, and the notebooks as they are
-committed.  They are copied to build/book-source, where Sphinx reads them.  Reports of the committed
-runs and viewers of a few sentences are added.  In the end, every link of the site is followed.
+committed.  They are copied to build/book-source, where Sphinx reads them and stops at a link that
+leads nowhere.  Reports of the committed runs and viewers of a few sentences are added.
 """
 
 import argparse
 import os
 import re
 import shutil
-import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from html.parser import HTMLParser
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import nbformat
 
-from beyond.pages.answers import answers
-from beyond.pages.run_folder import open_run
 from helpers.run import execute_all, page_job
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -40,17 +33,12 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
 }
-LINK = re.compile(r"(!?)\[((?:[^\]\[]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
+# A block of code, in which nothing is a link, or a link or picture: its mark, text and target.
+LINK = re.compile(
+    r"^```.*?^```|(!?)\[((?:[^\]\[]|\[[^\]]*\])*)\]\(([^)\s]+)\)", re.MULTILINE | re.DOTALL
+)
 VIEWERS_PLACE = re.compile(r"<!-- viewers -->.*?<!-- end -->\n", re.DOTALL)
-FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
-BEFORE = re.compile(r"^Reading: \d+ minutes.*?(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
-NUMBER = re.compile(r"\b(?:[Nn]otebooks? )?(0\d|1[01])\b")
-ON_GITHUB = re.compile(r"github\.com[:/]([\w.-]+/[\w.-]+?)(?:\.git)?/?$")
-COLAB = """\
-[Open this notebook in Colab](https://colab.research.google.com/github/{repository}/blob/HEAD/notebooks/{name}).
-There, run `!pip install git+https://github.com/{repository}` in a cell of its own first.
-"""
-LAST_ON_COLAB = "06"  # the later ones need more than a free machine gives
+REPOSITORY = os.environ.get("GITHUB_REPOSITORY")  # owner/name, set where the book is published
 # The sentences of the viewers: a few lines with the relations that the findings speak of.
 SENTENCES = (
     "The committee that reviewed the proposals rejected my plan.",
@@ -72,7 +60,6 @@ Each of these pages has one sentence, about 90 KB, and works without a network:
 - <a href="viewers/previous.html">head 1-3: each word attends to the word before it</a>
 - <a href="viewers/sink.html">head 4-5: most words attend to [CLS]</a>
 """
-SHOWN_SETTINGS = ("random_init", "lens", "segments", "sentences", "treebank", "coref", "arct")
 API = {
     "metrics": "Sections 3, 4 and 6 of the paper: functions from maps and records to tables.",
     "probes": "Section 5 of the paper: the probing classifiers and Table 3.",
@@ -81,11 +68,11 @@ API = {
 
 
 def main() -> None:
-    """Prepare the sources, run Sphinx over them, and follow the links."""
-    from sphinx.cmd.build import build_main  # late: the tests of links need no Sphinx
+    """Prepare the sources, and run Sphinx over them."""
+    from sphinx.cmd.build import build_main  # late: tests import this module without Sphinx
 
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--quick", action="store_true", help="the report of the default run only")
+    options.add_argument("--quick", action="store_true", help="without the reports of runs")
     arguments = options.parse_args()
     shutil.rmtree(SOURCE, ignore_errors=True)
     shutil.rmtree(BOOK, ignore_errors=True)
@@ -93,9 +80,9 @@ def main() -> None:
     copy_pages()
     write_api()
     copy_notebooks()
-    runs = sorted(path.parent for path in (ROOT / "figures").glob("*/run.json"))
-    write_reports([run for run in runs if run.name == "minilm"] if arguments.quick else runs)
-    write_runs(runs)
+    write_runs()
+    if not arguments.quick:
+        write_reports()
     write_viewers()
     sys.path.insert(0, str(ROOT))
     from scripts.browser_page import add_to_book  # late: it imports torch
@@ -107,9 +94,6 @@ def main() -> None:
     status = build_main([str(flag) for flag in flags])
     if status:
         sys.exit(status)
-    problems = list(broken_links(BOOK))
-    if problems:
-        sys.exit("\n".join(problems))
     print(f"{len(list(BOOK.rglob('*.html')))} pages: {BOOK.relative_to(ROOT)}/index.html")
 
 
@@ -133,16 +117,13 @@ def write_api() -> None:
         for _, module, _ in iter_modules(import_module(f"helpers.{name}").__path__):
             lines += [f"## {module}", "", "```{eval-rst}"]
             lines += [f".. automodule:: helpers.{name}.{module}", "   :members:"]
-            lines += [
-                "   :exclude-members: sem",
-                "```",
-                "",
-            ]  # scipy's, which hides where it is from
+            # The function sem is scipy's, which hides where it is from.
+            lines += ["   :exclude-members: sem", "```", ""]
         (SOURCE / f"api-{name}.md").write_text("\n".join(lines), encoding="utf-8")
 
 
 def copy_notebooks() -> None:
-    """Copy the notebooks: settings are folded, and what a reader needs first stands in a box."""
+    """Copy the notebooks, with their settings folded."""
     folder = SOURCE / "notebooks"
     folder.mkdir()
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
@@ -154,54 +135,19 @@ def copy_notebooks() -> None:
             elif cell.metadata.get("jupyter", {}).get("source_hidden"):
                 cell.metadata.tags = [*cell.metadata.get("tags", []), "hide-input"]
                 cell.metadata.mystnb = {"code_prompt_show": "Settings", "code_prompt_hide": "Fold"}
-        first = notebook.cells[0]
-        first.source = BEFORE.sub(lambda match: before_you_start(match[0]), first.source)
-        first.source += colab_link(path.name, repository())
         nbformat.write(notebook, folder / path.name)
-
-
-def before_you_start(paragraph: str) -> str:
-    """Put what a reader needs first into a box, with links to the notebooks that it names."""
-    stems = {path.name[:2]: path.name for path in (ROOT / "notebooks").glob("*.ipynb")}
-    text, needed, rest = paragraph.partition("Before you start:")
-    needs, separator, rest = rest.partition("Running")
-    needs = NUMBER.sub(lambda match: f"[{match[0]}]({stems[match[1]]})", needs)
-    return f"```{{admonition}} Before you start\n{text}{needed}{needs}{separator}{rest}\n```"
-
-
-def repository() -> str:
-    """Name the repository on GitHub, owner/name, by the workflow or the git remote; "" for none."""
-    if "GITHUB_REPOSITORY" in os.environ:
-        return os.environ["GITHUB_REPOSITORY"]
-    command = ["git", "remote", "get-url", "origin"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    return repository_of(done.stdout)
-
-
-def repository_of(remote: str) -> str:
-    """Read owner/name from the address of a git remote; "" if it is not on GitHub."""
-    match = ON_GITHUB.search(remote.strip())
-    return match[1] if match else ""
-
-
-def colab_link(name: str, on_github: str) -> str:
-    """Write the link that opens a notebook on the paper in Colab; "" without a repository."""
-    if not on_github or name[:2] > LAST_ON_COLAB:
-        return ""
-    return "\n\n" + COLAB.format(repository=on_github, name=name)
 
 
 def relinked(text: str, folder: Path, up: str = "") -> str:
     """Change the relative links of a page in a folder of the repository into those of the book.
 
-    A file that is not in the book is linked in the `repository`, if there is one; otherwise the
+    A file that is not in the book is linked in the `REPOSITORY`, if there is one; otherwise the
     text of the link stays.
     """
-    on_github = repository()
 
     def changed(match: re.Match[str]) -> str:
         image, label, target = match.groups()
-        if re.match(r"https?:|mailto:|#", target):
+        if target is None or re.match(r"https?:|mailto:|#", target):
             return match[0]
         name, mark, anchor = target.partition("#")
         path = (folder / name).resolve()
@@ -214,17 +160,12 @@ def relinked(text: str, folder: Path, up: str = "") -> str:
         if page:
             mark, anchor = ("", "") if page == "index.md" else (mark, anchor)
             return f"[{label}]({up}{page}{mark}{anchor})"
-        if not on_github:
+        if not REPOSITORY:
             return label
         file = path.relative_to(ROOT).as_posix()
-        return f"[{label}](https://github.com/{on_github}/blob/HEAD/{file})"
+        return f"[{label}](https://github.com/{REPOSITORY}/blob/HEAD/{file})"
 
-    parts = []
-    end = 0
-    for fence in FENCE.finditer(text):
-        parts += [LINK.sub(changed, text[end : fence.start()]), fence[0]]
-        end = fence.end()
-    return "".join([*parts, LINK.sub(changed, text[end:])])
+    return LINK.sub(changed, text)
 
 
 def page_in_book(path: Path) -> str:
@@ -243,72 +184,27 @@ def page_in_book(path: Path) -> str:
     return ""
 
 
-def write_reports(runs: Sequence[Path]) -> None:
+def write_reports() -> None:
     """Write the report of each run, which is a page of its own, with its pictures in it."""
-    for folder in runs:
-        copy = SOURCE / "extra" / "reports" / folder.name
-        shutil.copytree(folder, copy)
+    for record in sorted((ROOT / "figures").glob("*/run.json")):
+        copy = SOURCE / "extra" / "reports" / record.parent.name
+        shutil.copytree(record.parent, copy)
         execute_all([[page_job("report", copy / "index", run=str(copy))]])
         for path in copy.iterdir():
             if path.suffix in (".png", ".svg", ".ipynb"):
                 path.unlink()
 
 
-def write_runs(runs: Sequence[Path]) -> None:
-    """Write a page for each committed run."""
+def write_runs() -> None:
+    """Write a page for each committed run: what figures/README.md says of it, and its report."""
     pages = SOURCE / "runs"
     pages.mkdir()
-    descriptions = run_descriptions()
-    for folder in runs:
-        if (folder / "atlas.png").is_file():
-            shutil.copy(folder / "atlas.png", pages / f"{folder.name}-atlas.png")
-        text = run_page(folder, descriptions.get(folder.name, ""))
-        (pages / f"{folder.name}.md").write_text(text, encoding="utf-8")
-
-
-def run_descriptions() -> dict[str, str]:
-    """Read what each run is from the list of figures/README.md."""
     text = (ROOT / "figures" / "README.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^- \[([\w-]+)\]\(\1\): (.+)$", text, re.MULTILINE)
-    return {name: LINK.sub(r"\2", description) for name, description in rows}
-
-
-def run_page(folder: Path, description: str) -> str:
-    """Write the page of a run: what it is, what it found in three sentences, report and atlas."""
-    run = open_run(folder)
-    record = run.record
-    lines = [f"# {folder.name}", "", f"{description[:1].upper()}{description[1:]}", ""]
-    for sentence in answers(run.tables, record.get("special_tokens", {})):
-        lines.append(f"- {sentence}")
-    if (SOURCE / "extra" / "reports" / folder.name).is_dir():
-        link = f"../reports/{folder.name}/index.html"
-        lines += [
-            "",
-            f'<a href="{link}"><strong>The report of this run</strong></a>: its figures, ',
-        ]
-        lines += ["tables and claims in one page.", ""]
-    if (folder / "atlas.png").is_file():
-        lines += ["## The atlas: every head and what it does", ""]
-        lines += [f"![Atlas of the heads of {folder.name}]({folder.name}-atlas.png)", ""]
-    lines += ["## What was run", "", "| | |", "|---|---|"]
-    lines += [f"| {name} | {value} |" for name, value in run_facts(record).items()]
-    lines += ["", *record.get("notes", [])]
-    return "\n".join(lines) + "\n"
-
-
-def run_facts(record: Mapping[str, Any]) -> dict[str, str]:
-    """Collect the facts of a run that its page shows."""
-    model = record["model"]
-    settings = [
-        f"{name} {record['settings'][name]}"
-        for name in SHOWN_SETTINGS
-        if record["settings"].get(name) not in (None, "")
-    ]
-    return {
-        "model": f"{model['name']}, {model['layers']} layers of {model['heads']} heads",
-        "settings": ", ".join(settings),
-        "commit": record["commit"],
-    }
+    for name, description in re.findall(r"^- \[([\w-]+)\]\(\1\): (.+)$", text, re.MULTILINE):
+        link = f'<a href="../reports/{name}/index.html"><strong>The report of this run</strong></a>'
+        sentence = f"{description[:1].upper()}{description[1:]}."
+        lines = [f"# {name}", "", LINK.sub(r"\2", sentence), "", link]
+        (pages / f"{name}.md").write_text("\n".join(lines), encoding="utf-8")
 
 
 def write_viewers() -> None:
@@ -322,52 +218,6 @@ def write_viewers() -> None:
         view(store, **head).save(folder / f"{name}.html")
     chosen = view(store, **VIEWERS["objects"])
     chosen.save(folder / "all.html", range(len(store)))
-
-
-class Links(HTMLParser):
-    """The addresses and the anchors of a page."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.addresses: list[str] = []
-        self.anchors: set[str] = set()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Keep the addresses of a tag and its id."""
-        for name, value in attrs:
-            if name in ("id", "name") and value:
-                self.anchors.add(value)
-            elif name in ("href", "src") and value:
-                self.addresses.append(value)
-
-
-def broken_links(site: Path) -> Iterator[str]:
-    """Yield a line for each link within the site that leads nowhere."""
-    pages = {}
-    for path in sorted(site.rglob("*.html")):
-        if "_static" not in path.parts:  # the theme's templates
-            pages[path] = Links()
-            pages[path].feed(path.read_text(encoding="utf-8"))
-    for path, links in pages.items():
-        for address in links.addresses:
-            problem = broken(path, address, pages)
-            if problem:
-                yield f"{path.relative_to(site)}: {address} {problem}"
-
-
-def broken(path: Path, address: str, pages: Mapping[Path, Links]) -> str:
-    """Say what is wrong with an address on a page; "" for nothing, or if it is elsewhere."""
-    url = urlsplit(address)
-    if url.scheme or url.netloc:
-        return ""
-    target = (path.parent / unquote(url.path)).resolve() if url.path else path
-    if not target.exists():
-        return "is not there"
-    # What follows the address of a viewer says what to show.
-    has_anchors = target in pages and "viewers" not in target.parts
-    if url.fragment and has_anchors and unquote(url.fragment) not in pages[target].anchors:
-        return "has no such place"
-    return ""
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
-"""Export a model for a browser: ``python scripts/browser_model.py MODEL``.
+"""Export a model for a browser, for scripts/browser_page.py.
 
 The model, a relative of BERT, becomes an ONNX graph that returns its attention maps and its
 sentence vector, and that can change the attention to [CLS].  Matrices are stored in 8 bits with a
-scale for each output, or in 16 bits if that changes too much; the runtime turns them into float32
-when it loads the graph.  The graph is compared with the model on sentences of the bundled text.
+scale for each output; the runtime turns them into float32 when it loads the graph.  The graph is
+compared with the model on sentences of the bundled text.
 """
 
-import argparse
 import json
 import warnings
 from collections import Counter
@@ -31,12 +30,12 @@ from helpers.errors import InputError
 from helpers.files import build_folder, cache_root, json_digest, sha256
 from helpers.metrics.heads import picked_words
 from helpers.model.forward import Inputs, forward, to_words, word_inputs
-from helpers.model.loading import DEFAULT, Model, load_model, slug
+from helpers.model.loading import Model, slug
 
 CHANGES = (CONSTANT, DROPPED, REDISTRIBUTED)  # of the attention to [CLS]; number 0 is none
 N_SENTENCES = 200  # that the graph is compared on
 MIN_SAME_PICKS = 0.97
-BITS = (8, 16)  # of a stored number; the first that leaves enough picks the same
+BITS = 8  # of a stored number
 EXACT = ("position_embeddings", "token_type_embeddings")  # small, and added to every word
 
 
@@ -63,10 +62,8 @@ class Maps(nn.Module):
         return torch.cat(output.attentions, dim=1)[0], output.last_hidden_state[0].mean(dim=0)
 
 
-def export(encoder: Model, path: Path, bits: int) -> None:
-    """Write the graph of a model, with its matrices in 8 or 16 bits."""
-    import onnx
-
+def export(encoder: Model, path: Path) -> None:
+    """Write the graph of a model."""
     ids = torch.tensor([encoder.tokenizer("A text of some words.")["input_ids"]])
     options: dict[str, Any] = {
         "input_names": ["ids", "change"],
@@ -78,16 +75,22 @@ def export(encoder: Model, path: Path, bits: int) -> None:
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(Maps(encoder).eval(), (ids, torch.tensor(0)), path, **options)
+
+
+def shrink(path: Path) -> None:
+    """Store the matrices of a graph in 8 bits."""
+    import onnx
+
     model = onnx.load(path)
-    store_matrices(model.graph, bits)
+    store_matrices(model.graph)
     onnx.save(model, path)
 
 
-def store_matrices(graph: Any, bits: int) -> None:
-    """Store the matrices of a graph in fewer bits, and let the graph turn them into float32.
+def store_matrices(graph: Any) -> None:
+    """Store the matrices of a graph in 8 bits, and let the graph turn them into float32.
 
-    A matrix of 8 bits has a scale for each output: for each row of a table of embeddings, and for
-    each column of a matrix that states are multiplied by.
+    A matrix has a scale for each output: for each row of a table of embeddings, and for each column
+    of a matrix that states are multiplied by.
     """
     from onnx import TensorProto, helper, numpy_helper
 
@@ -98,17 +101,13 @@ def store_matrices(graph: Any, bits: int) -> None:
         if matrix.ndim != 2 or any(name in tensor.name for name in EXACT):
             tensors.append(tensor)
             continue
-        names = [f"{tensor.name}.{part}" for part in ("stored", "cast", "scale")]
+        stored, cast, scale = (f"{tensor.name}.{part}" for part in ("stored", "cast", "scale"))
         axis = 1 if "embeddings" in tensor.name else 0
-        scale = np.ones((1, 1), np.float32)
-        stored = matrix.astype(np.float16)
-        if bits == 8:
-            scale = np.abs(matrix).max(axis=axis, keepdims=True).clip(min=1e-12) / np.float32(127)
-            stored = np.rint(matrix / scale).astype(np.int8)
-        tensors.append(numpy_helper.from_array(stored, names[0]))
-        tensors.append(numpy_helper.from_array(scale, names[2]))
-        nodes.append(helper.make_node("Cast", names[:1], names[1:2], to=TensorProto.FLOAT))
-        nodes.append(helper.make_node("Mul", names[1:], [tensor.name]))
+        scales = np.abs(matrix).max(axis=axis, keepdims=True).clip(min=1e-12) / np.float32(127)
+        tensors.append(numpy_helper.from_array(np.rint(matrix / scales).astype(np.int8), stored))
+        tensors.append(numpy_helper.from_array(scales, scale))
+        nodes.append(helper.make_node("Cast", [stored], [cast], to=TensorProto.FLOAT))
+        nodes.append(helper.make_node("Mul", [cast, scale], [tensor.name]))
     nodes.extend(graph.node)
     del graph.initializer[:], graph.node[:]
     graph.initializer.extend(tensors)
@@ -173,28 +172,16 @@ def model_folder(encoder: Model) -> Path:
     folder = cache_root() / "browser" / f"{slug(encoder.name)}-{digest[:12]}"
 
     def write(temporary: Path) -> None:
-        for bits in BITS:
-            export(encoder, temporary / "graph.onnx", bits)
-            comparison = {"bits": bits, **compare(encoder, temporary / "graph.onnx")}
-            (temporary / "comparison.json").write_text(json.dumps(comparison))
-            if comparison["same"] >= MIN_SAME_PICKS:
-                return
-        raise InputError(
-            f"{encoder.name}: the exported graph picks {comparison['same']:.1%} of the words that "
-            f"the model picks, and {MIN_SAME_PICKS:.0%} are needed; choose another model"
-        )
+        path = temporary / "graph.onnx"
+        export(encoder, path)
+        shrink(path)
+        comparison = {"bits": BITS, **compare(encoder, path)}
+        if comparison["same"] < MIN_SAME_PICKS:
+            raise InputError(
+                f"{encoder.name}: the exported graph picks {comparison['same']:.1%} of the words "
+                f"that the model picks; choose another model"
+            )
+        (temporary / "comparison.json").write_text(json.dumps(comparison))
 
     build_folder(folder, write)
     return folder
-
-
-def main() -> None:
-    """Export a model into the cache, and print how far the graph is from it."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("model", nargs="?", default=DEFAULT, help="name or folder of a model")
-    folder = model_folder(load_model(parser.parse_args().model, device="cpu"))
-    print(folder / "graph.onnx", (folder / "comparison.json").read_text(), sep="\n")
-
-
-if __name__ == "__main__":
-    main()

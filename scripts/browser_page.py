@@ -69,9 +69,8 @@ def runtime_folder() -> Path:
         command = [npm, "pack", "--silent", f"{RUNTIME}@{RUNTIME_VERSION}"]
         done = subprocess.run(command, cwd=temporary, capture_output=True, text=True)
         archive = temporary / f"{name}.tgz"
-        if done.returncode or not archive.is_file():
-            reason = done.stderr.strip().partition("\n")[0] or "no message"
-            raise InputError(f"npm cannot get {name} ({reason}); look at the network")
+        if done.returncode:
+            raise InputError(f"npm cannot get {name}: {done.stderr.strip()[:200]}")
         digest = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
         if digest != RUNTIME_SHA512:
             raise InputError(f"{name}.tgz has the SHA-512 {digest}; {RUNTIME_SHA512} is pinned")

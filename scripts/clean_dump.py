@@ -1,7 +1,7 @@
-"""Turn a MediaWiki dump into the files that ``--text`` reads: ``clean_dump.py DUMP FOLDER``.
+"""Turn a MediaWiki dump into a file that ``--text`` reads: ``clean_dump.py DUMP FOLDER``.
 
-The folder gets files such as those of WikiExtractor (``wiki_00``, ``wiki_01`` ...): each article
-with its title, and a line for each paragraph of prose.  It needs ``pip install defusedxml``.
+The folder gets a file such as those of WikiExtractor, ``wiki_00``: each article with its title, and
+a line for each paragraph of prose.  It needs ``pip install defusedxml``.
 
 Articles are written by strangers, so every pass takes linear time: one over elements, one over
 brackets with a bounded stack, one over lines.  Markup that the cleaning cannot turn into prose
@@ -9,7 +9,7 @@ stays as a visible residue (``{{``, ``|``, ``<`` ...), and a paragraph with a re
 
 Most templates (citations, boxes, navigation) show nothing inside a sentence.  ``wikitext.json`` has
 the few that do, by what they show, where "{first}" and "{last}" are arguments of the template;
-those whose text would have to be computed show ``GAP``.
+those whose text would have to be computed leave a residue.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from xml.etree.ElementTree import Element, ParseError
 
@@ -28,19 +28,17 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from helpers.data.text_files import one_line, unpacked  # noqa: E402
-from helpers.data.wikipedia import SENTENCE_END, WORD, Article, unescape  # noqa: E402
+from helpers.data.wikipedia import Article, is_prose, unescape  # noqa: E402
 from helpers.errors import CorpusError  # noqa: E402
 from helpers.progress import progress  # noqa: E402
 
-FILE_CHARACTERS = 10_000_000  # of a file of the folder
 ARTICLE_NAMESPACE = "0"
 HIDDEN_NAMESPACES = ("6", "14", "-2")  # whose links show no text: files, categories, media
-HIDDEN_PREFIXES = frozenset({"file", "image", "media", "category"})  # links that show no text
-TABLES = json.loads(Path(__file__).with_name("wikitext.json").read_text(encoding="utf-8"))
-SKIPPED_SECTIONS = frozenset(TABLES["skipped_sections"])
+HIDDEN_PREFIXES = frozenset({"file", "image", "media", "category"})  # of links, in English
+TEMPLATES = json.loads(Path(__file__).with_name("wikitext.json").read_text(encoding="utf-8"))
 # What each template shows, by its name.
-_TEMPLATE_TEXTS = {name: text for text, names in TABLES["templates"].items() for name in names}
-_GAP_PREFIXES = ("simplenuclide", "physics", "chem")  # of names of templates
+_TEMPLATE_TEXTS = {name: text for text, names in TEMPLATES.items() for name in names}
+RESIDUE = "<>"  # stands for something on the page that has no text, such as a formula
 
 _DROPPED = (
     "ce|chem|gallery|graph|hiero|imagemap|math|poem|pre|ref|references|score|source|"
@@ -57,55 +55,32 @@ _BRACKET = re.compile(r"\{\{|\}\}|\[\[|\]\]|^[ :]*+\{\||^[ ]*+\|\}(?!\})", re.MU
 _CLOSES = {"}}": "{{", "]]": "[[", "|}": "{|"}
 MAX_NESTING = 50
 
-_RAISED = str.maketrans("0123456789+-−", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻")
+_BLOCK_TAG = r"</?(?:blockquote|center|div|[dou]l|d[dt]|h\d|hr|p|t[dhr])\b[^<>]*+>"
 # What is replaced in the text of a page, in this order: external links, tags and switches.
 _REPLACEMENTS = (
     (re.compile(r"\[(?:https?:|ftp:|mailto:)?//[^\s\[\]]*+[ ]?([^\[\]\n]*+)\]"), r"\1"),
-    (
-        re.compile(r"<sup>\s?([-−+]?\d{1,4})\s?</sup>", re.IGNORECASE),
-        lambda match: match[1].translate(_RAISED),
-    ),
+    (re.compile(r"<sup>(?=[-−+]?\d)", re.IGNORECASE), "^"),
     (re.compile(r"<br\b[^<>]*+>", re.IGNORECASE), " "),
     (re.compile(r"<li\b[^<>]*+>", re.IGNORECASE), "\n*"),
-    (
-        re.compile(
-            r"</?(?:blockquote|center|div|dl|dd|dt|h[1-6]|hr|ol|p|td|th|tr|ul)\b[^<>]*+>",
-            re.IGNORECASE,
-        ),
-        "\n\n",
-    ),
-    (
-        re.compile(
-            r"</?(?:abbr|b|bdi|big|cite|code|del|em|font|i|includeonly|ins|kbd|nobr|noinclude|"
-            r"nowiki|onlyinclude|q|s|samp|small|span|strong|sub|sup|tt|u|var|wbr)\b[^<>]*+>",
-            re.IGNORECASE,
-        ),
-        "",
-    ),
+    (re.compile(_BLOCK_TAG, re.IGNORECASE), "\n\n"),
+    (re.compile(r"</?[a-z][^<>]*+>", re.IGNORECASE), ""),
     (re.compile(r"__[A-Z]{3,20}__"), ""),
 )
-GAP = "\ufffc"  # replaces something on the page that has no text, such as a formula
-
 # How the punctuation of a paragraph is closed up: ``Ann ( ; 428 )`` becomes ``Ann (428)``.
 _TIDYING = (
-    (re.compile(r"\[\d{1,3}\]"), ""),  # footnote numbers typed by hand
     (re.compile(r"([(\[]) ?(?:[;,:] ?)*+"), r"\1"),
     (re.compile(r"(?<![ ;,:])(?: ?[;,:])*+ ?([)\]])"), r"\1"),
     (re.compile(r" ?(?:\(\)|\[\])"), ""),
     (re.compile(r" ([,;:.!?])(?=[\s\"”)]|$)"), r"\1"),
     (re.compile(r",(?: ?,)++"), ","),
-    (re.compile(r"[,;:] ?(?=[.;](?:\s|$))"), ""),
-    (re.compile(r"(?<=\w)\.\.(?=\s|$)"), "."),
 )
-_RESIDUE = re.compile(r"\{\{|\}\}|\[\[|\]\]|==|''|\||<|>|I(?<=\bI)SBN\b")
 _APOSTROPHES = re.compile(r"'{2,}+")
 
 
 def paragraphs(wikitext: str, hidden: Collection[str], counts: Counter[str]) -> Iterator[str]:
     """Yield the prose paragraphs of a page, in order.
 
-    Lists, tables, captions, formulas, footnotes and the sections of ``SKIPPED_SECTIONS`` are left
-    out.
+    Lists, tables, captions, formulas and footnotes are left out.
 
     Parameters
     ----------
@@ -115,43 +90,15 @@ def paragraphs(wikitext: str, hidden: Collection[str], counts: Counter[str]) -> 
         Lower-case prefixes of links that show no text (files and categories, in the language of
         the dump).
     counts : Counter
-        Receives the numbers of paragraphs and lines that were dropped, by reason.
+        Receives the numbers of paragraphs that were kept and dropped.
     """
-    yield from prose(_blocks(plain(wikitext, hidden), counts), counts)
-
-
-def prose(blocks: Iterable[str], counts: Counter[str]) -> Iterator[str]:
-    """Yield the paragraphs of running prose among blocks of text, tidied.
-
-    ``counts`` receives the number of blocks, and of those that were dropped, by reason.
-    """
-    for block in blocks:
+    for block in _blocks(plain(wikitext, hidden)):
         text = tidy(block)
-        if not text:
-            continue
-        counts["paragraphs"] += 1
-        reason = why_not_prose(text)
-        if reason:
-            counts[f"paragraphs dropped: {reason}"] += 1
-        else:
+        if is_prose(text) and not re.search(r"\[\[|\]\]|\}\}", text):
+            counts["paragraphs kept"] += 1
             yield text
-
-
-def why_not_prose(text: str) -> str | None:
-    """Give the reason why a cleaned paragraph is not running prose; None if it is."""
-    if GAP in text:
-        return "formula or other gap"
-    if _RESIDUE.search(text):
-        return "markup left"
-    if len(WORD.findall(text)) < 10:  # a title, a label or a fragment
-        return "fewer than 10 words"
-    if not SENTENCE_END.search(text):
-        return "no end of sentence"
-    if text[0].islower():
-        return "no start of sentence"
-    if sum(map(str.isalpha, text)) < 0.6 * (len(text) - text.count(" ")):
-        return "mostly not letters"
-    return None
+        elif text:
+            counts["paragraphs dropped"] += 1
 
 
 def tidy(text: str) -> str:
@@ -165,7 +112,7 @@ def tidy(text: str) -> str:
 def plain(wikitext: str, hidden: Collection[str]) -> str:
     """Resolve the tags, templates, tables and links of a page; its lines stay."""
     shown = _ELEMENT.sub(
-        lambda element: GAP if (element[1] or "").lower() in _FORMULAS else "", wikitext
+        lambda element: RESIDUE if (element[1] or "").lower() in _FORMULAS else "", wikitext
     )
     text = _without_brackets(shown, hidden)
     for pattern, replacement in _REPLACEMENTS:
@@ -208,69 +155,24 @@ def _without_brackets(text: str, hidden: Collection[str]) -> str:
     return "".join(pieces) + text[position:]
 
 
-def _blocks(text: str, counts: Counter[str]) -> Iterator[str]:
-    """Join lines to paragraphs; leave out headings, lists, table rows and skipped sections."""
+def _blocks(text: str) -> Iterator[str]:
+    """Join lines to paragraphs; leave out headings, lists and table rows."""
     pending: list[str] = []
-    skipping = 0  # level of the skipped section's heading, 0 outside one
-    for line in map(str.strip, text.split("\n")):
-        is_heading = line.startswith("==") and line.endswith("==")
-        is_list = line.startswith(tuple("*#:;|!{"))
-        if pending and (is_heading or is_list or not line):
+    for line in [*map(str.strip, text.split("\n")), ""]:
+        if line and not line.startswith(("==", *"*#:;|!{")):
+            pending.append(line)
+        elif pending:
             yield " ".join(pending)
             pending = []
-        if is_heading:
-            level = len(line) - len(line.lstrip("="))
-            if not skipping or level <= skipping:
-                skipping = level if line.strip("= ").lower() in SKIPPED_SECTIONS else 0
-        elif line and not skipping:
-            if is_list:
-                counts["lines dropped: list or table"] += 1
-            else:
-                pending.append(line)
-    if pending:
-        yield " ".join(pending)
 
 
 def template_text(content: str) -> str:
-    """Resolve ``{{content}}`` to the text that it shows: mostly nothing, ``GAP`` if unknown."""
+    """Resolve ``{{content}}`` to the text that it shows: mostly nothing."""
     name, *arguments = content.split("|")
     name = name.strip().lower().replace("_", " ")
-    positional: list[str] = []
-    named: dict[str, str] = {}
-    for argument in arguments:
-        key, equals, value = argument.partition("=")
-        if equals:
-            named[key.strip()] = value.strip()
-        else:
-            positional.append(argument.strip())
-    if not positional:
-        positional = [named.get("1") or named.get("text") or ""]
-    if name.startswith("lang-"):
-        return positional[0]
-    if name.startswith(_GAP_PREFIXES):
-        return GAP
-    if name in ("convert", "cvt"):
-        return _convert(positional)
-    if name in ("frac", "fraction"):  # 2; 1|2; 3|1|2, with an integer part
-        integer_part = f"{positional[0]} " if len(positional) == 3 else ""
-        numerator = positional[-2] if len(positional) > 1 else "1"
-        return f"{integer_part}{numerator}/{positional[-1]}"
-    if name == "as of":
-        return f"{'as' if named.get('lc') else 'As'} of {positional[0]}"
-    return _TEMPLATE_TEXTS.get(name, "").format(first=positional[0], last=positional[-1])
-
-
-def _convert(positional: list[str]) -> str:
-    """Show the first quantity of ``{{convert}}``: a number or a range, and its unit."""
-    is_range = len(positional) > 3 and positional[1] in TABLES["range_words"]
-    n_parts = 3 if is_range else 1
-    if len(positional) <= n_parts:
-        return GAP
-    unit = positional[n_parts]
-    multiple = TABLES["multiples"].get(unit[:2], "")
-    if multiple:
-        unit = unit[2:]
-    return f"{' '.join(positional[:n_parts])} {multiple}{TABLES['units'].get(unit, unit)}"
+    positional = [argument.strip() for argument in arguments if "=" not in argument] or [""]
+    text = "{first}" if name.startswith("lang-") else _TEMPLATE_TEXTS.get(name, "")
+    return text.format(first=positional[0], last=positional[-1])
 
 
 def xml_elements(path: Path, items: Collection[str]) -> Iterator[Element]:
@@ -333,24 +235,6 @@ def article_lines(article: Article) -> str:
     return "\n".join([f'<doc title="{title}">', *texts, "</doc>"]) + "\n"
 
 
-def write_folder(articles: Iterable[Article], folder: Path) -> None:
-    """Write articles to the files of a folder; a file that is there is an error."""
-    folder.mkdir(parents=True, exist_ok=True)
-    number = 0
-    characters = FILE_CHARACTERS
-    file = None
-    for article in articles:
-        if characters >= FILE_CHARACTERS:
-            if file:
-                file.close()
-            file = (folder / f"wiki_{number:02}").open("x", encoding="utf-8")
-            number += 1
-            characters = 0
-        characters += file.write(article_lines(article))
-    if file:
-        file.close()
-
-
 def main() -> int:
     """Read a dump and write the folder; print what was kept and dropped."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -358,9 +242,11 @@ def main() -> int:
     parser.add_argument("folder", type=Path, help="a new folder, which --text then reads")
     options = parser.parse_args()
     counts: Counter[str] = Counter()
+    articles = progress(dump_articles(options.dump, counts), options.dump.name, unit="article")
     try:
-        articles = progress(dump_articles(options.dump, counts), options.dump.name, unit="article")
-        write_folder(articles, options.folder)
+        options.folder.mkdir(parents=True)
+        with (options.folder / "wiki_00").open("w", encoding="utf-8") as file:
+            file.writelines(map(article_lines, articles))
     except (CorpusError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -1,8 +1,8 @@
 """Made-up tables and searches in figures, for the tests of figures."""
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
+from matplotlib.text import Text
 
 from helpers.plots.style import WIDTH, title_of
 
@@ -35,52 +35,30 @@ def intervals(axes):
     return ends
 
 
-def shown_texts(figure):
-    """List the texts of a figure that matplotlib draws; it keeps labels of ticks it skips."""
+def is_inside(figure):
+    """Whether all that is drawn, except labels of points, is within the edges of a figure."""
     figure.draw_without_rendering()
     # As `save_figure` does: the layout takes most of the time, and one is enough for all checks.
     figure.set_layout_engine(None)
-    skipped = set()
     for axes in figure.axes:
-        for axis in (axes.xaxis, axes.yaxis):
-            for tick in (*axis.majorTicks, *axis.minorTicks):
-                skipped |= {id(tick.label1), id(tick.label2)}
-    texts = figure.findobj(lambda artist: isinstance(artist, mpl.text.Text))
-    return [text for text in texts if text.get_text().strip() and id(text) not in skipped]
-
-
-def texts_outside(figure):
-    """List the texts that reach over the edge of a figure, except labels of points."""
-    outside = []
-    for text in shown_texts(figure):
-        if text.axes is not None and text in text.axes.texts:
-            continue  # labels of points have a test of their own
-        box = mpl.text.Text.get_window_extent(text)
-        is_inside_across = box.x0 >= -1 and box.x1 <= figure.bbox.x1 + 1
-        if not is_inside_across or box.y0 < -1 or box.y1 > figure.bbox.y1 + 1:
-            outside.append(text.get_text())
-    return outside
-
-
-def check_figure(figure):
-    """Check that a figure has the width of a column, type that can be read, and all in view."""
-    assert figure.get_figwidth() == WIDTH
-    assert not texts_outside(figure), title_of(figure)
-    sizes = [text.get_fontsize() for text in shown_texts(figure)]
-    assert min(sizes) >= 6.5, title_of(figure)
-
-
-def check_long_name(figure):
-    """Check that all of `LONG_NAME` is in a figure, and no text outside."""
-    assert not texts_outside(figure)
-    joined = "".join(text.get_text() for text in figure.texts)
-    assert LONG_NAME in joined.replace("\n", "")
+        for text in axes.texts:
+            text.set_in_layout(False)  # labels of points have a test of their own
+    box = figure.get_tightbbox()  # in inches
+    width, height = figure.get_size_inches()
+    is_inside_across = box.x0 > -0.02 and box.x1 < width + 0.02
+    return is_inside_across and box.y0 > -0.02 and box.y1 < height + 0.02
 
 
 def checked(figure):
-    """Check a figure that was drawn for a model with `LONG_NAME`, and return it."""
-    check_long_name(figure)
-    check_figure(figure)
+    """Check a figure that was drawn for a model with `LONG_NAME`, and return it.
+
+    It has the width of a column, type that can be read, and all of the name in view.
+    """
+    assert is_inside(figure), title_of(figure)
+    assert LONG_NAME in "".join(text.get_text() for text in figure.texts).replace("\n", "")
+    assert figure.get_figwidth() == WIDTH
+    texts = [text for text in figure.findobj(Text) if text.get_text().strip()]
+    assert min(text.get_fontsize() for text in texts) >= 6.5, title_of(figure)
     return figure
 
 

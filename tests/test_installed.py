@@ -4,7 +4,6 @@ The package is used from a checkout: its notebooks are the product, and ``helper
 put among everybody's installed packages.  Installing it is no harm.
 """
 
-import os
 import shutil
 import subprocess
 import sys
@@ -18,9 +17,7 @@ def test_an_installed_copy_says_where_the_notebooks_are_and_keeps_its_own_apart(
     for package in ("beyond", "helpers"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / package, site / package, ignore=ignored)
-    outside = {key: value for key, value in os.environ.items() if not key.startswith("ATTENTION_")}
-    outside |= {"PYTHONPATH": str(site), "HOME": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
-    outside.pop("XDG_CACHE_HOME", None)
+    outside = {"PYTHONPATH": str(site), "HOME": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
     options = {"cwd": tmp_path, "env": outside, "capture_output": True, "text": True}
     before = sorted(tmp_path.rglob("*"))
     done = subprocess.run([sys.executable, "-m", "helpers", "run"], **options)

@@ -106,37 +106,22 @@ def test_every_command_line_is_one():
             check_notebooks(list_notebooks(options["only"]), make_settings(**settings))
 
 
-def example_of(language, folder, name):
-    """Write the example of a format from the page of formats into a file."""
-    (block,) = re.findall(rf"```{language}\n(.*?)```", FORMATS.read_text(), re.S)
-    path = folder / name
-    path.write_text(block)
-    return path
-
-
-@pytest.mark.parametrize(
-    ("language", "format", "relation"), [("conllu", "conllu", "obj"), ("plain", "plain", "dobj")]
-)
-def test_examples_of_treebanks_are_read(language, format, relation, tmp_path):
-    path = example_of(language, tmp_path, f"example.{language}")
-    assert detect_format(path) == format
-    (sentence,) = read_trees(path, Counter())
-    assert sentence.words == ("She", "reads", "books")
-    assert sentence.heads == (2, 0, 2)
-    assert sentence.relations[-1] == relation
-
-
-def test_example_of_pairs_is_read(tmp_path):
-    (sentence,) = read_pairs(example_of("json", tmp_path, "pairs.jsonl"), Counter())
+def test_examples_of_formats_are_read(tmp_path):
+    names = {"json": "pairs.jsonl", "brackets": "tale.txt", "glove": "glove.txt"}
+    paths = {}
+    for language in ("conllu", "plain", *names):
+        (block,) = re.findall(rf"```{language}\n(.*?)```", FORMATS.read_text(), re.S)
+        paths[language] = tmp_path / names.get(language, f"example.{language}")
+        paths[language].write_text(block)
+    for format in ("conllu", "plain"):
+        assert detect_format(paths[format]) == format
+        (sentence,) = read_trees(paths[format], Counter())
+        assert sentence.words == ("She", "reads", "books") and sentence.heads == (2, 0, 2)
+    (sentence,) = read_pairs(paths["json"], Counter())
     assert sentence.pairs == ((0, 1, "nsubj"), (2, 1, "obj"), (1, 1, "root"))
-    assert len(sentence.tags) == 3
-
-
-def test_examples_of_coreference_and_vectors_are_read(tmp_path):
-    (document,) = read_documents(example_of("brackets", tmp_path, "tale.txt"), Counter())
-    assert document.source == "tale-01 (story)"
+    (document,) = read_documents(paths["brackets"], Counter())
     assert [chain for _, _, chain in document.spans] == [1, 1, 2, None, 2]
-    assert read_glove(example_of("glove", tmp_path, "glove.txt")).matrix.shape == (2, 3)
+    assert read_glove(paths["glove"]).matrix.shape == (2, 3)
 
 
 def test_links_lead_somewhere():

@@ -11,11 +11,9 @@ import sys
 from pathlib import Path
 
 import pandas as pd
-from toy_corpora import write
+from golden.runs import CORPORA
 
 ROOT = Path(__file__).resolve().parent.parent
-SUBJECTS = ("The cat", "A small dog", "My old friend", "Her sister", "The rain")
-ENDS = ("sat on the mat", "watched it from afar", "came home late", "lives in London")
 # A relative tolerance.  The tables have six digits, and the last bit of float32 changes the sixth
 # by at most one.  The measured difference between one thread and two, three or four is 8.1e-6, with
 # ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE ONEDNN_MAX_CPU_ISA=SSE41.
@@ -72,21 +70,8 @@ def read_files(folder, pattern):
     return {path.relative_to(folder): path.read_bytes() for path in folder.glob(pattern)}
 
 
-def write_corpora(folder):
-    """Write a text of ten different documents and vectors of its words; return the paths."""
-    documents = []
-    for number in range(10):
-        start = f"{SUBJECTS[number % 5]} "
-        end = f" {'and then ' * (number // 5)}once again."
-        documents.append("\n".join(start + middle + end for middle in ENDS))
-    words = sorted(set(" ".join([*SUBJECTS, *ENDS]).lower().split()))
-    rows = [f"{word} {i % 3} {i % 5} {i % 7}" for i, word in enumerate(words)]
-    text = write(folder, "text.txt", "\n".join(documents))
-    return text, write(folder, "vectors.txt", "\n".join(rows))
-
-
 def test_hash_seed_and_threads_change_no_table_and_no_store(tiny_folder, tmp_path):
-    arguments = (tiny_folder("bert"), *write_corpora(tmp_path))
+    arguments = (tiny_folder("bert"), CORPORA / "articles", CORPORA / "vectors.txt")
     folders = [tmp_path / "first", tmp_path / "second"]
     first = start_study(folders[0], *arguments, hash_seed=0, threads=1)
     second = start_study(folders[1], *arguments, hash_seed=4242, threads=2)

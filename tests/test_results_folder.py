@@ -61,8 +61,9 @@ def test_a_run_of_the_same_settings_and_code_adds_to_its_folder(today, monkeypat
     assert record["settings"]["segments"] == again.settings.segments
 
 
-@pytest.mark.parametrize("by_hand", [False, True], ids=["batch", "by hand"])
-@pytest.mark.parametrize("change", ["code", "settings", "corpora"])
+@pytest.mark.parametrize(
+    ("change", "by_hand"), [("code", False), ("settings", True), ("corpora", False)]
+)
 def test_any_other_run_lists_only_its_own_and_a_batch_run_removes_the_rest(
     change, by_hand, today, capsys
 ):

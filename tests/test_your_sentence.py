@@ -1,6 +1,6 @@
 """The page "Your sentence" in a real browser, from a local server, with no other request."""
 
-import base64
+import json
 import re
 import threading
 from functools import partial
@@ -112,23 +112,17 @@ def run_in_browser(page, texts):
     run = """async (texts) => {
       const { yourSentence } = await import("./your-sentence.js");
       const { tokenizer, run } = yourSentence.model;
-      const packed = [];
+      const maps = [];
       for (const text of texts) {
-        const { attention } = await run(tokenizer.encode(text), 0);
-        packed.push(await new Promise((done) => {
-          const reader = new FileReader();
-          reader.onload = () => done(reader.result);
-          reader.readAsDataURL(new Blob([attention]));
-        }));
+        maps.push(Array.from((await run(tokenizer.encode(text), 0)).attention));
       }
-      return packed;
+      return JSON.stringify(maps);
     }"""
-    for address in page.evaluate(run, texts):
-        yield np.frombuffer(base64.b64decode(address.partition(",")[2]), np.float32)
+    return json.loads(page.evaluate(run, texts))
 
 
 def test_tokenizer_gives_the_ids_of_transformers(page, encoder):
-    texts = [*UNUSUAL, *sentences(1000)]
+    texts = [*UNUSUAL, *sentences(200)]
     ids = page.evaluate(
         """async (texts) => {
           const { yourSentence } = await import("./your-sentence.js");
@@ -140,12 +134,12 @@ def test_tokenizer_gives_the_ids_of_transformers(page, encoder):
         assert actual == encoder.tokenizer(text)["input_ids"], text
 
 
-def test_maps_of_20_sentences_are_those_of_python(page, encoder, graph):
-    texts = [text for text in sentences(100) if len(text.split()) < 30][:20]
+def test_maps_of_5_sentences_are_those_of_python(page, encoder, graph):
+    texts = [text for text in sentences(100) if len(text.split()) < 30][:5]
     for text, maps in zip(texts, run_in_browser(page, texts), strict=True):
         inputs = encoder.tokenizer(text, return_tensors="pt")
         graph_maps, _ = run_graph(graph, inputs["input_ids"][0].tolist())
-        np.testing.assert_allclose(maps.reshape(graph_maps.shape), graph_maps, atol=1e-4)
+        np.testing.assert_allclose(np.reshape(maps, graph_maps.shape), graph_maps, atol=1e-4)
         exact = encoder.model(**inputs, output_attentions=True).attentions
         difference = np.abs(graph_maps - np.concatenate([m[0].detach() for m in exact]))
         assert difference.mean() < 0.003
@@ -185,10 +179,3 @@ def test_address_with_a_sentence_shows_it_as_text(page):
 def test_nothing_else_was_asked_for(page, requests):
     """The last test of this page: requests have no sentence in them, and nothing was logged."""
     assert set(requests) == FILES
-
-
-def test_page_in_a_file_says_that_it_needs_a_server(browser, folder):
-    page = browser.new_page()
-    page.goto((folder / "index.html").as_uri())
-    page.wait_for_timeout(300)
-    assert "server" in page.inner_text("#message")

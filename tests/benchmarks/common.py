@@ -8,8 +8,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -90,7 +89,7 @@ def random_segments(count: int, *, longest: int = 60) -> Corpus[Segment]:
         return " ".join(rng.choice(WORDS, size=rng.integers(longest // 3, 2 * longest)))
 
     segments = [Segment(text(), text(), title=str(index)) for index in range(count)]
-    return _corpus("random", {"count": count, "longest": longest}, segments)
+    return Corpus("random", {"count": count, "longest": longest}, lambda _counts: iter(segments))
 
 
 def random_sentences(count: int, *, words: int = 20) -> Corpus[Sentence]:
@@ -102,19 +101,6 @@ def random_sentences(count: int, *, words: int = 20) -> Corpus[Sentence]:
         heads = [int(rng.integers(1, word + 1)) for word in range(1, words)]
         relations = rng.choice(("det", "nsubj", "dobj"), size=words - 1).tolist()
         split = "dev" if index % 5 == 0 else "train"
-        sentence = Sentence(
-            words=tuple(forms),
-            heads=(0, *heads),
-            relations=("root", *relations),
-            split=split,
-            source=str(index),
-        )
-        sentences.append(sentence)
-    return _corpus("random-trees", {"count": count, "words": words}, sentences)
-
-
-def _corpus(name: str, spec: dict[str, int], records: list) -> Corpus:
-    def read(_counts: Counter[str]) -> Iterator:
-        yield from records
-
-    return Corpus(name, spec, read)
+        relations = ("root", *relations)
+        sentences.append(Sentence(tuple(forms), (0, *heads), relations, split, str(index)))
+    return Corpus("random-trees", {"count": count, "words": words}, lambda _counts: iter(sentences))

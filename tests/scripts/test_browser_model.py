@@ -15,11 +15,11 @@ NEEDED = "needs requirements-book.txt"
 
 @pytest.fixture(scope="module")
 def graph(tiny_encoder, tmp_path_factory):
-    """A graph of the tiny BERT with matrices in 16 bits, open in onnxruntime."""
+    """A graph of the tiny BERT, open in onnxruntime."""
     pytest.importorskip("onnx", reason=NEEDED)
     pytest.importorskip("onnxruntime", reason=NEEDED)
     path = tmp_path_factory.mktemp("graph") / "graph.onnx"
-    export(tiny_encoder("bert"), path, 16)
+    export(tiny_encoder("bert"), path)
     return open_graph(path)
 
 
@@ -34,8 +34,8 @@ def test_graph_gives_maps_and_vector_of_the_ablated_model(graph, encoder, text, 
     else:
         maps, states = forward(encoder, [inputs])
     attention, vector = run_graph(graph, inputs["input_ids"], change)
-    np.testing.assert_allclose(attention, torch.cat(maps, dim=1)[0], atol=2e-3)
-    np.testing.assert_allclose(vector, states[-1][0].mean(dim=0), atol=2e-2)
+    np.testing.assert_allclose(attention, torch.cat(maps, dim=1)[0], atol=1e-5)
+    np.testing.assert_allclose(vector, states[-1][0].mean(dim=0), atol=1e-4)
 
 
 def test_matrices_of_8_bits_are_right_to_half_a_step_of_their_output():
@@ -45,7 +45,7 @@ def test_matrices_of_8_bits_are_right_to_half_a_step_of_their_output():
     graph = onnx.helper.make_graph(
         [], "g", [], [], [onnx.numpy_helper.from_array(matrix, "matrix")]
     )
-    store_matrices(graph, 8)
+    store_matrices(graph)
     stored, scale = (onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer)
     assert stored.dtype == np.int8
     assert scale.shape == (1, 3)
@@ -53,7 +53,8 @@ def test_matrices_of_8_bits_are_right_to_half_a_step_of_their_output():
 
 
 def test_model_folder_refuses_a_graph_that_is_far_from_the_model(monkeypatch, own_cache, encoder):
-    monkeypatch.setattr(browser_model, "export", lambda *_: None)
+    for name in ("export", "shrink"):
+        monkeypatch.setattr(browser_model, name, lambda *_: None)
     monkeypatch.setattr(browser_model, "compare", lambda *_: {"same": 0.9})
     with pytest.raises(InputError, match=r"90\.0% of the words"):
         browser_model.model_folder(encoder)

@@ -5,19 +5,12 @@ import gzip
 from collections import Counter
 
 import pytest
+from faults import at_most
 from toy_corpora import write
 
 from helpers.data.wikipedia import Article, articles
 from helpers.errors import CorpusError
-from scripts import clean_dump
-from scripts.clean_dump import (
-    HIDDEN_PREFIXES,
-    dump_articles,
-    paragraphs,
-    plain,
-    tidy,
-    why_not_prose,
-)
+from scripts.clean_dump import HIDDEN_PREFIXES, dump_articles, main, paragraphs, plain, tidy
 
 PROSE = "The {} paragraph has more than ten words, as every usable one must."
 FIRST, LAST = PROSE.format("first"), PROSE.format("last")
@@ -49,10 +42,9 @@ def dump(*pages):
         ("[http://a.org the site], [https://b.org]", "the site,"),
         ("Ayn Rand ({{IPAc-en|r}}; {{lang-ru|Алиса}}; born 1905)", "Ayn Rand (Алиса; born 1905)"),
         ("Aristotle ( ; 384 BC) wrote {{clarify}}, then ( ) .", "Aristotle (384 BC) wrote, then."),
-        ("{{convert|5|mi|km}} to {{convert|2|to|3|e6acre|km2}}", "5 miles to 2 to 3 million acres"),
-        ("{{as of|2010|lc=y}}, {{frac|3|2|4}}, {{lang|fr|mot}}", "as of 2010, 3 2/4, mot"),
+        ("{{lang|fr|mot}} of {{small|two}}, {{convert|5|mi|km}}", "mot of two, <>"),
         ("a&nbsp;b &ndash; c<br/>d", "a b – c d"),
-        ("H<sub>2</sub>O, 10<sup>-9</sup>", "H2O, 10⁻⁹"),
+        ("H<sub>2</sub>O, 10<sup>-9</sup>", "H2O, 10^-9"),
         ("the dog''''s tail __NOTOC__", "the dog's tail"),
         ("{|\n! a\n|-\n| b || {{c}}\n|}\nx", "x"),
     ],
@@ -67,29 +59,13 @@ def test_paragraphs_leaves_out_what_is_no_prose():
         f"{FIRST}\nIts second line.\n"
         "* An item of a list with more than ten words in its only sentence.\n"
         f"\n{PROSE.format('{{broken')}\n\n{PROSE.format('[[broken')}\n"
-        f"== See also ==\n{PROSE.format('skipped')}\n=== Deeper ===\n{PROSE.format('skipped')}\n"
+        f"\n{PROSE.format('<math>x</math>')}\n\nThis paragraph has too few words.\n"
         f"== Life ==\n{LAST}"
     )
     counts = Counter()
     expected = [f"{FIRST} Its second line.", LAST]
     assert list(paragraphs(text, HIDDEN_PREFIXES, counts)) == expected
-    assert counts["lines dropped: list or table"] == 2
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ('"' + PROSE + '"', None),
-        ("Nine words are not quite enough for one paragraph.", "fewer than 10 words"),
-        (PROSE[:-1], "no end of sentence"),
-        ("and " + PROSE, "no start of sentence"),
-        (PROSE.replace("more", "|"), "markup left"),
-        ("A 1 2 3 4 5 6 7 8 9 10 11 12 13 14.", "mostly not letters"),
-        ("東京は日本の首都であり、世界で最も人口の多い都市の一つです。", None),
-    ],
-)
-def test_why_not_prose_gives_the_reason(text, reason):
-    assert why_not_prose(text) == reason
+    assert counts == {"paragraphs kept": 2, "paragraphs dropped": 4}
 
 
 @pytest.mark.parametrize(
@@ -98,7 +74,8 @@ def test_why_not_prose_gives_the_reason(text, reason):
 )
 def test_paragraphs_takes_linear_time(bomb):
     """A quadratic pass over 60,000 repeats would take minutes."""
-    assert list(paragraphs("Start " + bomb * 60_000 + " end.", HIDDEN_PREFIXES, Counter())) == []
+    with at_most(5):
+        list(paragraphs("Start " + bomb * 60_000 + " end.", HIDDEN_PREFIXES, Counter()))
 
 
 def test_dump_articles_are_no_redirects_and_no_talk_pages(tmp_path):
@@ -107,18 +84,11 @@ def test_dump_articles_are_no_redirects_and_no_talk_pages(tmp_path):
         page("Kept", f"[[Datei:Turm.jpg|mini|Ein Turm.]]{FIRST}\n\n{LAST}"),
         page("Moved", "#REDIRECT [[Kept]]", extra='<redirect title="Kept" />'),
         page("Talk:Kept", f"{FIRST}\n\n{LAST}", ns="1"),
-    )
-    halves = bz2.compress(xml[:300].encode()) + bz2.compress(xml[300:].encode())
-    for name, content in [
-        ("a.xml", xml.encode()),
-        ("a.xml.gz", gzip.compress(xml.encode())),
-        ("a.xml-p1p2.bz2", halves),
-        ("b.xml", b"\xef\xbb\xbf" + xml.replace("><", ">\r\n<").encode()),
-    ]:
-        counts = Counter()
-        kept_articles = list(dump_articles(write(tmp_path, name, content), counts))
-        assert kept_articles == [Article("Kept", (FIRST, LAST))], name
-        assert counts["pages skipped: redirect or not an article"] == 2
+    ).encode()
+    counts = Counter()
+    kept_articles = list(dump_articles(write(tmp_path, "a.xml.gz", gzip.compress(xml)), counts))
+    assert kept_articles == [Article("Kept", (FIRST, LAST))]
+    assert counts["pages skipped: redirect or not an article"] == 2
 
 
 @pytest.mark.parametrize(
@@ -136,14 +106,12 @@ def test_dump_articles_refuses_bad_dumps_and_entities(tmp_path, content, message
 
 
 def test_main_writes_a_folder_that_text_reads(tmp_path, monkeypatch):
-    monkeypatch.setattr(clean_dump, "FILE_CHARACTERS", 50)
     title = "Tom &amp; &quot;Jerry&quot;"
     xml = dump(page(title, PROSE.format("R&amp;amp;D")), page("Empty", "x"), page("Next", LAST))
     folder = tmp_path / "clean"
     path = write(tmp_path, "a.xml", xml)
     monkeypatch.setattr("sys.argv", ["clean_dump.py", str(path), str(folder)])
-    assert clean_dump.main() == 0
-    assert sorted(path.name for path in folder.iterdir()) == ["wiki_00", "wiki_01"]
+    assert main() == 0
     expected = [Article('Tom & "Jerry"', (PROSE.format("R&D"),)), Article("Next", (LAST,))]
     assert list(articles(folder)) == expected
-    assert clean_dump.main() == 2  # files that are there are not replaced
+    assert main() == 2  # a folder that is there is not replaced
