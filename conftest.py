@@ -28,6 +28,7 @@ os.environ.setdefault("TQDM_DISABLE", "1")  # a bar would be an output that diff
 # other process.
 LONGEST = (
     "tests/golden/",
+    "tests/test_notebooks.py",
     "notebooks/",
     "tests/test_run.py",
     "tests/run/",

@@ -39,6 +39,12 @@ LINK = re.compile(
 )
 VIEWERS_PLACE = re.compile(r"<!-- viewers -->.*?<!-- end -->\n", re.DOTALL)
 REPOSITORY = os.environ.get("GITHUB_REPOSITORY")  # owner/name, set where the book is published
+COLAB = """
+
+[Open this notebook in Colab](https://colab.research.google.com/github/{repository}/blob/HEAD/notebooks/{name}).
+There, run `!pip install git+https://github.com/{repository}` in a cell of its own first.
+"""
+LAST_ON_COLAB = "06"  # the later ones need more than a free machine gives
 # The sentences of the viewers: a few lines with the relations that the findings speak of.
 SENTENCES = (
     "The committee that reviewed the proposals rejected my plan.",
@@ -135,7 +141,15 @@ def copy_notebooks() -> None:
             elif cell.metadata.get("jupyter", {}).get("source_hidden"):
                 cell.metadata.tags = [*cell.metadata.get("tags", []), "hide-input"]
                 cell.metadata.mystnb = {"code_prompt_show": "Settings", "code_prompt_hide": "Fold"}
+        notebook.cells[0].source += colab_link(path.name, REPOSITORY)
         nbformat.write(notebook, folder / path.name)
+
+
+def colab_link(name: str, repository: str | None) -> str:
+    """Write the link that opens a notebook on the paper in Colab; "" without a repository."""
+    if not repository or name[:2] > LAST_ON_COLAB:
+        return ""
+    return COLAB.format(repository=repository, name=name)
 
 
 def relinked(text: str, folder: Path, up: str = "") -> str:

@@ -8,6 +8,7 @@ import nbformat
 import pytest
 
 from scripts import minutes, student
+from scripts.book import colab_link
 
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = ROOT / "build" / "book"
@@ -88,6 +89,14 @@ def test_no_page_is_large(book):
     sizes = {path: path.stat().st_size for path in book.rglob("*.html")}
     large = max(sizes, key=lambda path: sizes[path])
     assert sizes[large] <= MAX_PAGE_BYTES, large
+
+
+def test_colab_link_is_of_the_notebooks_on_the_paper_and_needs_a_repository():
+    link = colab_link("03_focused_vs_broad.ipynb", "someone/attention")
+    address = "github/someone/attention/blob/HEAD/notebooks/03_focused_vs_broad.ipynb"
+    assert f"(https://colab.research.google.com/{address})" in link
+    assert colab_link("03_focused_vs_broad.ipynb", None) == ""
+    assert colab_link("07_dark_secrets.ipynb", "someone/attention") == ""
 
 
 def test_pages_of_the_book_have_the_minutes_and_objectives_of_the_notebooks():
