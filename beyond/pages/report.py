@@ -29,6 +29,7 @@ from helpers.viewer.page import document, show_bidi_controls
 from helpers.viewer.view import Viewer, read, view
 
 FIRST_PICTURES = ("fig2_token_types", "nearest_words", "probes")
+SHOWN_AS_TILES = ("atlas", "atlas_column")
 MAX_ROWS = 200  # of a table in the page; the file has all
 MAX_COLUMNS = 40  # a wider table is only linked
 MAX_OPEN_ROWS = 16  # a longer table is folded
@@ -204,7 +205,7 @@ def notebooks(run: Run) -> str:
             tables_of.setdefault(writers.split(", ")[0], []).append(name)
     figures_of: dict[str, list[str]] = {}
     for name, figure in run.record["figures"].items():
-        if name not in FIRST_PICTURES:
+        if name not in FIRST_PICTURES + SHOWN_AS_TILES:
             figures_of.setdefault(figure["notebook"], []).append(name)
     parts = []
     for notebook in sorted(tables_of.keys() | figures_of.keys()):

@@ -138,8 +138,6 @@ class RelationCases:
     ----------
     relations : list of str
         The relations.
-    directions : list of str
-        The direction in which each is read.
     margins : array
         The margin of each head on train, in percentage points.
     cases : list of EdgeCase
@@ -151,7 +149,6 @@ class RelationCases:
     """
 
     relations: list[str]
-    directions: list[Direction]
     margins: HeadScores
     cases: list[EdgeCase]
     owner: Int[np.ndarray, " case"]
@@ -269,7 +266,6 @@ def relation_cases(
 
     n_edges = max(1, sizes.edges // 4) if outcome == TURNS else sizes.edges
     relations = []
-    directions = []
     margins = []
     cases: list[EdgeCase] = []
     owner: list[int] = []
@@ -286,16 +282,13 @@ def relation_cases(
         owner += [len(relations)] * len(chosen)
         cases += chosen
         relations.append(relation)
-        directions.append(DIRECTIONS[number])
         margins.append(relation_margins[number].ravel())
     if len(relations) < 2:
         raise InputError(
             f"fewer than two relations have {sizes.minimum} edges in dev sentences that the model "
             "can see; give a treebank with more sentences"
         )
-    return RelationCases(
-        relations, directions, np.stack(margins), cases, np.array(owner), encoder.heads
-    )
+    return RelationCases(relations, np.stack(margins), cases, np.array(owner), encoder.heads)
 
 
 def head_effects(encoder: Model, cases: Sequence[EdgeCase], outcome: str) -> Effects:
@@ -326,15 +319,12 @@ def effect_table(sample: RelationCases, measure: str, values: Effects) -> pd.Dat
     """
     n_relations, n_heads = sample.margins.shape
     relation, head = np.indices((n_relations, n_heads)).reshape(2, -1)
-    counts = np.bincount(sample.owner)
     return pd.DataFrame(
         {
             "measure": measure,
             "relation": np.array(sample.relations)[relation],
-            "direction": np.array(sample.directions)[relation],
             "layer": head // sample.heads_per_layer + 1,
             "head": head % sample.heads_per_layer + 1,
-            "edges": counts[relation],
             "margin": sample.margins.ravel(),
             "attention": sample.means(values.attention).ravel(),
             "effect": sample.means(values.effects).ravel(),
@@ -362,12 +352,11 @@ def correlation_rows(
         PER_ATTENTION: (sample.margins, per_unit, ()),
     }
     rows = []
-    n_relations, n_heads = sample.margins.shape
     for predictor, (scores, edge_values, held_constant) in pairs.items():
         sums, totals = sample.article_sums(edge_values)
         numbers = estimate_correlation(scores, sums, totals, held_constant, seed=seed)
         labels = {"measure": measure, "predictor": predictor}
-        rows.append({**labels, "relations": n_relations, "heads": n_heads, **numbers})
+        rows.append({**labels, "relations": len(scores), **numbers})
     return pd.DataFrame(rows)
 
 

@@ -83,7 +83,7 @@ def cue_table(arguments: Sequence[Argument], *, min_arguments: int = 1) -> pd.Da
     -------
     DataFrame
         One row per cue, the largest gain first.  Columns: cue, kind ("unigram" or "bigram"),
-        arguments (n), applicability (number of arguments), productivity with its 95% interval
+        applicability (number of arguments), productivity with its 95% interval
         (productivity_low, productivity_high), coverage and gain (percent).
     """
     rows = []
@@ -99,11 +99,10 @@ def cue_table(arguments: Sequence[Argument], *, min_arguments: int = 1) -> pd.Da
             ngram = "bigram" if " " in cue else "unigram"
             productivity = wilson_percentage(right.sum(), len(right))
             bounds = productivity.columns("productivity").values()
-            rows.append((cue, ngram, len(arguments), len(right), *bounds))
+            rows.append((cue, ngram, len(right), *bounds))
     columns = [
         "cue",
         "kind",
-        "arguments",
         "applicability",
         "productivity",
         "productivity_low",

@@ -213,8 +213,8 @@ def score_tables(
     Returns
     -------
     table : DataFrame
-        One row per set that is not empty.  Columns: test (the set), arguments, seeds; mean, median,
-        max and std of the accuracy over runs (percent; std is NaN for one run); the bootstrap
+        One row per set that is not empty.  Columns: test (the set), arguments, seeds; mean
+        and std of the accuracy over runs (percent; std is NaN for one run); the bootstrap
         interval of the mean over arguments, with their counterparts in "both" (mean_low,
         mean_high).
     by_seed : DataFrame
@@ -236,7 +236,7 @@ def score_tables(
         rows[set_name] = {
             "arguments": right.shape[1],
             "seeds": len(right),
-            **accuracies[set_name].agg(["mean", "median", "max", "std"]),
+            **accuracies[set_name].agg(["mean", "std"]),
             "mean_low": interval.low,
             "mean_high": interval.high,
         }

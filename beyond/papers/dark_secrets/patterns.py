@@ -53,7 +53,7 @@ from beyond.papers.dark_secrets.maps import (
 from helpers.cache import cached
 from helpers.data.records import Corpus, Segment, evenly_spaced
 from helpers.metrics.heads import head_label, head_rows
-from helpers.metrics.statistics import bootstrap_intervals
+from helpers.metrics.statistics import divide
 from helpers.model.loading import Model
 from helpers.progress import batch_threads
 
@@ -302,21 +302,15 @@ def share_table(table: pd.DataFrame) -> pd.DataFrame:
     pandas.DataFrame
         One row per task, weights and pattern: the classes; `ANY_COLUMN`, a share of all maps; and
         `SPECIAL_COLUMN`, a share of the maps with a column (NaN if there are none).  Columns: task,
-        weights, pattern, share (0-1), and its 95% bootstrap interval over heads (share_low,
-        share_high).
+        weights, pattern and share (0-1).
     """
     table = table.assign(**{ANY_COLUMN: table[WITH_COLUMN].sum(axis=1)})
     names = [*CLASSES, ANY_COLUMN, SPECIAL_COLUMN]
     tables = {}
     for key, heads in table.groupby(["task", "weights"], sort=False):
-        values = heads[names].to_numpy()  # [head, pattern]
-        totals = np.ones(values.shape)
-        totals[:, -1] = heads[ANY_COLUMN]
-        low, high = bootstrap_intervals(values, totals)
-        mean_totals = np.where(totals.any(axis=0), totals.mean(axis=0), np.nan)
-        shares = values.mean(axis=0) / mean_totals
-        columns = {"pattern": names, "share": shares, "share_low": low, "share_high": high}
-        tables[key] = pd.DataFrame(columns)
+        shares = heads[names].mean()
+        shares[SPECIAL_COLUMN] = divide(shares[SPECIAL_COLUMN], shares[ANY_COLUMN])
+        tables[key] = shares.rename_axis("pattern").rename("share").reset_index()
     return concat_with_keys(tables, "task", "weights")
 
 

@@ -30,7 +30,6 @@ from helpers.store.extract import BLANK_LINE
 LENGTHS = (128, 512, 2048, 4096)  # tokens
 QUICK_LENGTHS = (64, 128, 256)
 TEXTS = 5
-COLUMNS = ("first", "uniform_first", "relative_entropy", "previous", "previous_head")
 
 ByHead = Mapping[str, Float[np.ndarray, "text layer head"]]
 
@@ -74,9 +73,9 @@ def length_table(
         The table sink_lengths.csv.  A row for each length and layer ("1", ..., the group, "all"),
         with the number of ``texts`` and means over texts and heads: ``first``, the share of
         attention on the first token; ``uniform_first``, that of uniform attention;
-        ``relative_entropy``, the entropy over that of uniform attention; ``previous``, the share
-        of the previous token; ``previous_head``, this share in the head (``head``) that has most
-        of it in the shortest texts.  Bounds end in _low and _high: Student's t over texts.
+        ``relative_entropy``, the entropy over that of uniform attention; ``previous_head``, the
+        share of the previous token in the head (``head``) that has most of it in the shortest
+        texts.  Bounds end in _low and _high: Student's t over texts.
 
     Raises
     ------
@@ -136,16 +135,15 @@ def length_rows(
     for name, layers in layers_by_name.items():
         head = np.unravel_index(previous[layers].argmax(), previous[layers].shape)
         layer, number = layers[int(head[0])], int(head[1])
-        measures = {column: values[column][:, layers] for column in COLUMNS[:2]}
+        measures = {column: values[column][:, layers] for column in ("first", "uniform_first")}
         measures["relative_entropy"] = (values["entropy"] / values["uniform"])[:, layers]
-        measures["previous"] = values["previous"][:, layers]
         measures["previous_head"] = values["previous"][:, layer, number]
         row: dict[str, object] = {
             "tokens": length,
             "layer": name,
             "head": head_label(layer, number),
+            "texts": len(values["first"]),
         }
-        row["texts"] = len(values["first"])
         for column, by_text in measures.items():
             means = by_text.reshape(len(by_text), -1).mean(axis=1)
             row |= mean_interval(means).columns(column, df=True)

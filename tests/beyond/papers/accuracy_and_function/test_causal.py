@@ -47,8 +47,7 @@ def made_up_sample(margins):
     cases = [case._replace(article=str(number % 4)) for number in range(4 * n_relations)]
     owner = np.arange(len(cases)) // 4
     relations = [f"relation {number}" for number in range(n_relations)]
-    directions = [DIRECTIONS[0]] * n_relations
-    return RelationCases(relations, directions, np.array(margins), cases, owner, 2)
+    return RelationCases(relations, np.array(margins), cases, owner, 2)
 
 
 def ratios_of(monkeypatch, margins, attention, effects, equal):
