@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from helpers.metrics.clustering import BEHAVIOURS
 from helpers.metrics.heads import by_head
@@ -151,6 +151,9 @@ def fig3_gradients(
         axes.set(title=title, ylabel=f"Mean {ylabel}", yscale="log")
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter("")
+        low, high = axes.get_ylim()
+        if high < 10 * low:  # powers of ten are too few ticks
+            axes.yaxis.set_major_locator(MaxNLocator(4))
         label_ends(axes, gap=0.16)
     panels[-1].set(xlabel="Layer", xticks=style.counting_ticks(table["layer"].max()))
     return figure

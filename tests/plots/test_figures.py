@@ -167,6 +167,16 @@ def test_fig3_is_drawn_if_the_first_token_has_no_gradient():
     assert all(np.isclose(drawn, number, rtol=1e-6).any() for number in table["other"])
 
 
+def test_fig3_has_ticks_if_gradients_differ_by_less_than_ten_times():
+    table = rows_of_model(tables_of("minilm")["gradients"])
+    columns = table.filter(regex="^(first|cls|sep|punctuation|other)(_per|_low|_high|$)").columns
+    table[columns] = np.random.default_rng(0).uniform(2e-4, 3e-4, (len(table), len(columns)))
+    figure = plots.fig3_gradients({"trained": table}, BERT, model=MODEL)
+    for axes in figure.axes:
+        low, high = axes.get_ylim()
+        assert sum(low <= tick <= high for tick in axes.get_yticks()) > 1
+
+
 def positions(layers, heads):
     """Make a table like head_positions.csv; the first heads have the linguistic behaviours."""
     table = head_table(layers, heads)[["layer", "head"]]

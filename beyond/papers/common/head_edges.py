@@ -189,7 +189,7 @@ class EdgePass:
         if self.first:
             with torch.no_grad():
                 prefix = model.base_model(token_ids[:, : self.first], use_cache=True)
-            self.cache = prefix.past_key_values
+            self.cache = prefix.cache
         self.tokens = token_ids[:, self.first :]
         self.edges = torch.zeros(*self.tokens.shape, token_ids.shape[1], dtype=torch.bool)
         for edge, number in zip(self.edges, numbers, strict=True):
@@ -220,8 +220,8 @@ class EdgePass:
         if self.takes_token_types:
             batch["token_type_ids"] = torch.zeros_like(tokens)
         if self.cache is not None:
-            batch["past_key_values"] = copy.deepcopy(self.cache)
-            batch["past_key_values"].batch_repeat_interleave(copies)
+            batch["cache"] = copy.deepcopy(self.cache)
+            batch["cache"].batch_repeat_interleave(copies)
             batch["use_cache"] = True
         return self.model(**batch, output_attentions=copies == 1, output_hidden_states=True)
 
