@@ -8,10 +8,10 @@ from helpers.plots.style import WIDTH, title_of
 
 BERT = {"cls": "[CLS]", "sep": "[SEP]"}
 LONG_NAME = "a-large-organisation/a-sentence-encoder-of-a-long-name-v2-xl"  # 60 characters
-METRICS = [
-    *("cls", "sep", "punctuation", "sep_to_sep", "other_to_sep", "entropy", "entropy_from_cls"),
-    *("previous", "current", "next", "cls_to_cls", "other_to_cls"),
-]
+METRICS = (
+    "cls", "sep", "punctuation", "sep_to_sep", "other_to_sep", "cls_to_cls", "other_to_cls",
+    "entropy",
+)  # fmt: skip
 
 
 def head_table(layers=3, heads=4, seed=0):
@@ -19,11 +19,13 @@ def head_table(layers=3, heads=4, seed=0):
     rng = np.random.default_rng(seed)
     layer, head = np.divmod(np.arange(layers * heads), heads)
     table = pd.DataFrame({"layer": layer + 1, "head": head + 1, "uniform": np.log(90)})
+    for token_type in ("first", "cls", "sep", "punctuation"):
+        table[f"uniform_{token_type}"] = 0.01
     for name in METRICS:
         table[name] = rng.uniform(0, 1, len(table))
         table[f"{name}_low"] = 0.4
         table[f"{name}_high"] = 0.6
-    return table.assign(uniform_previous=0.25, uniform_current=0.5, uniform_next=0.1)
+    return table
 
 
 def intervals(axes):

@@ -77,14 +77,12 @@ def fig2_token_types(
     weights = style.WEIGHT_NAMES[lens]
     largest = f"{means[top].max():.0%} of a layer's {weights}"
     title = f"Figure 2 · {styles[top].label} gets up to {largest}"
-    if f"uniform_{top}" in table:
-        title += f"; from uniform attention it would get {table[f'uniform_{top}'].mean():.1%}"
-    note = "dashed: uniform attention" if any(table.filter(like="uniform")) else ""
-    figure = heads_and_means(table, panels, title, f"Share of {weights}", model, note)
+    title += f"; from uniform attention it would get {table[f'uniform_{top}'].mean():.1%}"
+    figure = heads_and_means(table, panels, title, f"Share of {weights}", model)
     for axes, columns in zip(figure.axes, panels.values(), strict=True):
         for column, line in columns.items():
-            uniform = f"uniform_{column.rpartition('_')[2]}"
-            if uniform in table and not column.startswith("other"):
+            if not column.startswith("other"):
+                uniform = f"uniform_{column.rpartition('_')[2]}"
                 draw_chance(axes, table.groupby("layer")[uniform].mean(), line.color)
         axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
         axes.set_ylim(bottom=0)
@@ -128,13 +126,12 @@ def fig3_gradients(
     styles = present_styles(table, style.ALL_STYLES, special_tokens)
     ratios = table.filter([f"other_over_{role}" for role in styles]).max()
     top = ratios.idxmax().removeprefix("other_over_") if len(ratios) else ""
-    objective, loss, articles = table.loc[0, ["objective", "loss", "articles"]]
-    guess = f" (a guess: {table.loc[0, 'guess']:.2f})" if "guess" in table else ""
+    objective, loss, guess, articles = table.loc[0, ["objective", "loss", "guess", "articles"]]
     figure = canvas(
         4.0,
         _gradient_title(table, top, styles),
         model,
-        f"L: {objective}, {loss:.2f} nats{guess}",
+        f"L: {objective}, {loss:.2f} nats (a guess: {guess:.2f})",
         f"bands: 95% intervals over {articles} articles",
     )
     columns = [suffix for suffix in GRADIENT_PANELS if f"other{suffix}" in table]
@@ -142,11 +139,10 @@ def fig3_gradients(
     for axes, suffix in zip(panels, columns, strict=True):
         for token_type, line in styles.items():
             draw_curve(axes, table, "layer", token_type + suffix, line)
-        if not suffix and top and "random" in tables:
-            label = f"random, {styles[top].label}"
-            gray = style.CONTROL_STYLES["random"].color
+        if not suffix and top:
             random = tables["random"]
-            axes.plot(random["layer"], random[top], color=gray, linewidth=0.7, label=label)
+            gray = {"color": style.CONTROL_STYLES["random"].color, "linewidth": 0.7}
+            axes.plot(random["layer"], random[top], label=f"random, {styles[top].label}", **gray)
         title, ylabel = GRADIENT_PANELS[suffix]
         axes.set(title=title, ylabel=f"Mean {ylabel}", yscale="log")
         axes.yaxis.set_major_formatter("{x:g}")
@@ -161,14 +157,14 @@ def fig3_gradients(
 
 def _gradient_title(table: pd.DataFrame, top: str, styles: Styles) -> str:
     """Write the title of Figure 3: by how much a weight and a score of a special token differ."""
-    if "guess" in table and table.loc[0, "loss"] >= table.loc[0, "guess"]:
+    if table.loc[0, "loss"] >= table.loc[0, "guess"]:
         return "Figure 3 · The model's objective is no better than a guess"
     if not top:
         return "Figure 3 · How much the objective changes with the attention"
     name = styles[top].label
     weight_ratio = table[f"other_over_{top}"].max()
     title = f"Figure 3 · A weight on {name} matters up to {weight_ratio:.0f} times less than others"
-    score_ratio = table.get(f"other_over_{top}_per_score", pd.Series([np.inf])).min()
+    score_ratio = table[f"other_over_{top}_per_score"].min()
     return f"{title}; its score, {1 / score_ratio:.0f} times more" if score_ratio < 1 else title
 
 
@@ -207,8 +203,7 @@ def fig4_entropy(
     low, uniform = means.loc[narrowest]
     title = f"Figure 4 · Layer {narrowest} has the narrowest {style.WEIGHT_NAMES[lens]}"
     title += f": {low:.1f} of {uniform:.1f} nats on average"
-    note = "dashed: uniform attention"
-    figure = heads_and_means(table, panels, title, "Entropy (nats)", model, note)
+    figure = heads_and_means(table, panels, title, "Entropy (nats)", model)
     for axes in figure.axes:
         draw_chance(axes, means["uniform"], style.INK)
         axes.set_ylim(0, 1.08 * means["uniform"].max())
@@ -219,7 +214,7 @@ def fig4_entropy(
 
 
 def heads_and_means(
-    table: pd.DataFrame, panels: Mapping[str, Styles], title: str, ylabel: str, *notes: str
+    table: pd.DataFrame, panels: Mapping[str, Styles], title: str, ylabel: str, model: str
 ) -> Figure:
     """Draw columns of a table: each head as a point, and the mean of each layer's heads as a line.
 
@@ -233,15 +228,14 @@ def heads_and_means(
         One row per head, with the intervals of the columns.
     panels : mapping of str to mapping of str to Style
         The columns of each panel, from top to bottom, with their styles, by the panel's title.
-    title, ylabel, *notes : str
-        The title, the label of the vertical axes, and notes, before which is what points are, and
-        after which is the widest interval of a head.
+    title, ylabel, model : str
+        The title, the label of the vertical axes, and the name of the run.
     """
     columns = [column for styles in panels.values() for column in styles]
     widths = [table[f"{column}_high"] - table[f"{column}_low"] for column in columns]
     interval = f"95% intervals of heads: ±{pd.concat(widths).max() / 2:.1g} at most"
-    meaning = "points: heads; lines: means of layers"
-    figure = canvas(1.5 * len(panels), title, *notes, meaning, interval)
+    meaning = "dashed: uniform attention · points: heads; lines: means of layers"
+    figure = canvas(1.5 * len(panels), title, model, meaning, interval)
     means = table.groupby("layer", as_index=False)[columns].mean()
     labels = table["layer"].astype(str) + "-" + table["head"].astype(str)
     layers = int(table["layer"].max())
@@ -389,10 +383,9 @@ def relative_position(table: pd.DataFrame, *, model: str, lens: str) -> Figure:
         uniform = table[f"uniform_{column}"].mean()
         title = f"{column} token\nmost: {head_name}, {share:.0%}\nuniform: {uniform:.1%}"
         maps[title] = by_head(table, column)
-    finding = "; ".join(findings)
     return style.heat_maps(
         maps,
-        finding[0].upper() + finding[1:],
+        "; ".join(findings).replace("head", "Head", 1),
         model,
         "uniform: of uniform attention",
         unit=f"Average {style.WEIGHT_NAMES[lens]} (fraction)",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -11,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from numpy.typing import ArrayLike
 
 from helpers.metrics.coreference import HELD_OUT
 from helpers.metrics.heads import DIRECTIONS, Direction, by_head, head_label
@@ -77,7 +77,7 @@ def coreference_scores(table: pd.DataFrame, *, model: str) -> Figure:
     panels = panel_grid(figure, len(types), 2, sharex=True, sharey=True)
     for axes, name in zip(panels, types, strict=True):
         rows = drawn[drawn["type"] == name]
-        draw_bars(axes, rows)
+        draw_bars(axes, rows, style.BAR)
         counts = dict.fromkeys(f"{count:,.0f}" for count in rows["n"].iloc[::-1])
         axes.set(title=f"{name}, n = {', '.join(counts)}", xlabel="Accuracy (%)")
         axes.label_outer()
@@ -121,7 +121,7 @@ def probe_scores(table: pd.DataFrame, *, model: str, lens: str) -> Figure:
         "the paper's probes: GloVe of 100 dimensions, no separate weights for ROOT",
     )
     axes = figure.subplots()
-    draw_bars(axes, rows)
+    draw_bars(axes, rows, np.where(rows["is_control"], CONTROL_BAR, style.BAR))
     axes.set_xlabel(f"{metric} (%)")
     return figure
 
@@ -135,7 +135,7 @@ def _probe_title(table: pd.DataFrame, weights: str) -> str:
         "Random-init Attn + GloVe": "and with random weights, {:.0f}%",
     }
     parts = [text.format(values[name]) for name, text in names.items() if name in values]
-    return ", ".join(parts) or f"{values.idxmax()} has the highest score, {values.max():.0f}%"
+    return ", ".join(parts)
 
 
 @theme()
@@ -143,7 +143,7 @@ def relation_heatmaps(
     accuracies: Mapping[tuple[str, Direction], style.HeadValues],
     *,
     model: str,
-    layer_numbers: Sequence[int] = (),
+    layer_numbers: Sequence[int],
 ) -> Figure:
     """Draw the accuracy of each attention head for each relation (section 4.2), the best framed.
 
@@ -154,7 +154,7 @@ def relation_heatmaps(
     model : str
         Name of the run, for the note.
     layer_numbers : sequence of int
-        The numbers of the layers that attend (`Store.layer_numbers`); all if there are none.
+        The numbers of the layers that attend (`Store.layer_numbers`).
 
     Returns
     -------
@@ -212,17 +212,18 @@ def accuracy_by_distance(table: pd.DataFrame, titles: Mapping[str, str], *, mode
         model,
         f"chosen on train, scored on dev; bands: 95% intervals; –: fewer than {FEWEST_WORDS} words",
     )
-    parts: list[Any] = [figure]
-    if further:
-        parts = list(cast("Any", figure.subfigures(2, 1, height_ratios=[4, 5])))
-    axes = parts[0].subplots()
+    heights = [4, 5] if further else [4]
+    parts = figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)
+    upper, *lower = parts[:, 0]
+    axes = upper.subplots()
     _draw_distances(axes, table[table["relation"] == first], list(PREDICTOR_STYLES))
     axes.set(title=titles[first], xlabel="Words to the parent, and number of such words")
     label_ends(axes, gap=0.18)
-    small = panel_grid(parts[1], len(further), 2, sharey=True) if further else []
-    for axes, relation in zip(small, further, strict=True):
-        _draw_distances(axes, table[table["relation"] == relation], ["head", "nearest"])
-        axes.set_title(titles[relation])
+    for part in lower:
+        small = panel_grid(part, len(further), 2, sharey=True)
+        for axes, relation in zip(small, further, strict=True):
+            _draw_distances(axes, table[table["relation"] == relation], ["head", "nearest"])
+            axes.set_title(titles[relation])
     figure.supylabel("Accuracy (%)")
     return figure
 
@@ -293,11 +294,10 @@ def probe_head_gains(table: pd.DataFrame, *, model: str, lens: str) -> Figure:
     )
 
 
-def draw_bars(axes: Axes, rows: pd.DataFrame) -> None:
+def draw_bars(axes: Axes, rows: pd.DataFrame, color: ArrayLike) -> None:
     """Draw a bar per row with its name, its interval, its label and the paper's value."""
     y = np.arange(len(rows))
-    is_control = rows.get("is_control", pd.Series(False, index=rows.index))
-    axes.barh(y, rows["value"], height=0.68, color=np.where(is_control, CONTROL_BAR, style.BAR))
+    axes.barh(y, rows["value"], height=0.68, color=color)
     draw_intervals(
         axes, rows["value_low"], rows["value_high"], y, color=style.INK, elinewidth=0.8, capsize=1.5
     )
