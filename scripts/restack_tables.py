@@ -113,24 +113,11 @@ def adapt(measure: str, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def merge_cohesion(parts: dict[str, dict[str, pd.DataFrame]]) -> None:
-    """Put the distances within each layer below those over all layers."""
-    tables = parts.pop("head_cohesion", {})
-    by_layer = parts.pop("layer_cohesion", {})
-    columns = {
-        "layer": ("within", "between"),
-        "next layer": ("within", "neighbouring"),
-        "next layer, words": ("within_words", "neighbouring_words"),
-    }
-    for model, table in tables.items():
-        rows = []
-        for row in table.to_dict("records"):
-            rows.append({"by": row["by"], "layer": "", **row})
-            if row["by"] in columns and model in by_layer:
-                within, between = columns[row["by"]]
-                for of_layer in by_layer[model].to_dict("records"):
-                    numbers = {"within": of_layer[within], "between": of_layer[between]}
-                    rows.append({"by": row["by"], "layer": of_layer["layer"], **numbers})
-        parts.setdefault("cohesion", {})[model] = pd.DataFrame(rows).fillna("")
+    """Rename the table of the distances of heads, and leave out what version 2 does not have."""
+    parts.pop("layer_cohesion", None)
+    for model, table in parts.pop("head_cohesion", {}).items():
+        rows = table.loc[table["by"] != "index", ["by", "within", "between", "p_value"]]
+        parts.setdefault("cohesion", {})[model] = rows.fillna("")
 
 
 def merge_probe_tables(parts: dict[str, dict[str, pd.DataFrame]]) -> None:

@@ -25,7 +25,6 @@ MODEL = "MiniLM, 6 layers of 12 heads"
 TEXTS = {"model": LONG_NAME, "lens": "norm"}
 DECODER = {"cls": None, "sep": None}
 PUNCTUATION = "periods and commas"
-NEIGHBOURS = {"in_layer": 34, "by_chance": 11.0}
 LINGUISTIC = ("dobj", "coreference", "det", "pobj")
 
 
@@ -179,8 +178,8 @@ def positions(layers, heads):
 def test_fig6_draws_every_head_in_every_panel_and_labels_linguistic_ones():
     table = positions(30, 9)
     averages = head_table(30, 9).assign(sep=0.1, cls=0.9)
-    figure = plots.fig6_clusters(table, averages, BERT, NEIGHBOURS, tokens=4.0, model=MODEL)
-    assert "34 of" in title_of(figure)
+    figure = plots.fig6_clusters(table, averages, BERT, 0.34, tokens=4.0, model=MODEL)
+    assert "0.34 times" in title_of(figure)
     figure.draw_without_rendering()
     panels = figure.axes[:4]
     for axes in panels:
