@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from helpers.cache import cached
 from helpers.data.records import Roles, roles
@@ -44,9 +44,7 @@ THRESHOLDS = {  # shares of a head's attention
 BEHAVIOURS = (*THRESHOLDS, "broad", "other")
 
 PERMUTATIONS = 10_000
-MAX_GROUPS = 1000  # more than a model has layers
 
-Pairs = Bool[np.ndarray, "head head"]
 Labels = Int[np.ndarray, " head"]  # of the group of each head
 
 
@@ -234,37 +232,6 @@ def head_positions(
     return behaviours[["layer", "head"]].assign(x=x, y=y, behaviour=behaviour, stress=stress)
 
 
-def neighbour_counts(distances: pd.DataFrame, positions: pd.DataFrame) -> dict[str, Real]:
-    """Count heads by their nearest other head.
-
-    Parameters
-    ----------
-    distances : DataFrame
-        A `distance_table`.
-    positions : DataFrame
-        The table of `head_positions`.
-
-    Returns
-    -------
-    dict of str to number
-        ``kept``: the heads whose nearest head is their nearest one in the plane, too; ``in_layer``:
-        the heads whose nearest one in the plane is in their layer; ``by_chance``: how many of them
-        there would be if heads were placed at random.
-    """
-    points = positions[["x", "y"]].to_numpy(float)
-    in_plane = np.linalg.norm(points[:, None] - points, axis=-1)
-    to_itself = np.diag(np.full(len(points), np.inf))  # a head is not its own neighbour
-    nearest = (distances.to_numpy() + to_itself).argmin(axis=1)
-    nearest_in_plane = (in_plane + to_itself).argmin(axis=1)
-    layers = positions["layer"].to_numpy()
-    n_pairs = (layers[:, None] == layers).sum() - len(layers)  # of heads of one layer
-    return {
-        "kept": int((nearest == nearest_in_plane).sum()),
-        "in_layer": int((layers == layers[nearest_in_plane]).sum()),
-        "by_chance": float(n_pairs / max(len(layers) - 1, 1)),
-    }
-
-
 def mark_findings(positions: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Name attention heads after the linguistic relations that they find.
 
@@ -314,7 +281,7 @@ def cohesion_table(
     seed: int = 0,
     behaviours: Sequence[str] | None = None,
 ) -> pd.DataFrame:
-    """Test whether heads of one layer, of one behaviour, or of one index are close to each other.
+    """Test whether heads of one layer, or of one behaviour, are close to each other.
 
     Parameters
     ----------
@@ -336,77 +303,56 @@ def cohesion_table(
         - "next layer": against only the layers before and after, because distant layers are
           likely to differ in any case;
         - "next layer, words": the same with the distances ``words``;
-        - "index": heads with one index in different layers, which share a bias in some models,
-          against heads with different indices in different layers;
         - "behaviour", with ``behaviours``: heads of one behaviour against heads of different ones,
           among the heads that have a behaviour.  They are partly close by construction: two heads
           that give most of their attention to one token are alike in that.
 
         ``within`` and ``between`` are the mean distances (nats) over pairs of heads that share
-        the layer or index, and over pairs that do not.  The first three comparisons have a row for
-        the heads of each ``layer``, too, without a p-value.  ``p_value`` is the share of
-        permutations, the observed assignment included, whose mean within is as small; for
-        "next layer", whose difference between the two means is.  Heads are permuted over all
-        layers; for "index" in each layer, so that everything heads of a layer have in common is
-        kept.  Numbers are NaN where they need two layers, or two heads in a layer.
+        the layer or behaviour, and over pairs that do not.  ``p_value`` is the share of
+        permutations of the heads, the observed assignment included, whose difference between the
+        two means is as small.  Numbers are NaN where they need two layers, or two heads in a layer.
     """
-    heads = np.array([parse_head(label) for label in distances.index])
-    numbers, layer = np.unique(heads[:, 0] + 1, return_inverse=True)
-    layer = layer.astype(np.int16)  # small integers are faster
-    are_two = ~np.eye(len(layer), dtype=bool)
-    rows = []
-    for by, table, farthest in (
-        ("layer", distances, MAX_GROUPS),
-        ("next layer", distances, 1),
-        ("next layer, words", words, 1),
-    ):
-        values = table.to_numpy()
-        rows.append((by, np.nan, *_compare(values, layer, are_two, seed, farthest=farthest)))
-        for position, number in enumerate(numbers):
-            in_layer_pairs = are_two & (layer == position)[:, None]
-            means = _mean_distances(values, layer, in_layer_pairs, farthest)
-            rows.append((by, number, *means, np.nan))
+    layer = np.array([parse_head(label)[0] for label in distances.index])
+    _, layer = np.unique(layer, return_inverse=True)  # neighbours in the model differ by one
     values = distances.to_numpy()
-    in_two_layers = layer[:, None] != layer
-    index = heads[:, 1].astype(np.int16)
-    same_index = _compare(values, index, in_two_layers, seed, blocks=len(numbers))
-    rows.append(("index", np.nan, *same_index))
+    rows = [
+        ("layer", *_compare(values, layer, seed)),
+        ("next layer", *_compare(values, layer, seed, farthest=1)),
+        ("next layer, words", *_compare(words.to_numpy(), layer, seed, farthest=1)),
+    ]
     if behaviours is not None:
         behaviour = np.asarray(behaviours)
         chosen = behaviour != BEHAVIOURS[-1]
         _, labels = np.unique(behaviour[chosen], return_inverse=True)
-        among = np.ix_(chosen, chosen)
-        rows.append(("behaviour", np.nan, *_compare(values[among], labels, are_two[among], seed)))
-    table = pd.DataFrame(rows, columns=["by", "layer", "within", "between", "p_value"])
-    return table.astype({"layer": "Int64"})
+        rows.append(("behaviour", *_compare(values[np.ix_(chosen, chosen)], labels, seed)))
+    return pd.DataFrame(rows, columns=["by", "within", "between", "p_value"])
 
 
 def _mean_distances(
-    distances: Float[np.ndarray, "head head"], labels: Labels, pairs: Pairs, farthest: int
+    distances: Float[np.ndarray, "head head"], labels: Labels, farthest: Real
 ) -> tuple[float, ...]:
-    """Average the distances of pairs with one label, and with labels up to ``farthest`` apart."""
+    """Average the distances of two heads with one label, and with labels up to ``farthest`` apart.
+
+    A head is at a distance of zero from itself, which does not count.
+    """
     gap = np.abs(labels[:, None] - labels)
+    np.fill_diagonal(gap, -1)
     means = []
-    for chosen in (pairs & (gap == 0), pairs & (gap > 0) & (gap <= farthest)):
+    for chosen in (gap == 0, (gap > 0) & (gap <= farthest)):
         n_pairs = chosen.sum()
         means.append(distances.sum(where=chosen) / n_pairs if n_pairs else np.nan)
     return tuple(means)
 
 
 def _compare(
-    distances: Float[np.ndarray, "head head"],
-    labels: Labels,
-    pairs: Pairs,
-    seed: int,
-    *,
-    farthest: int = MAX_GROUPS,
-    blocks: int = 1,
+    distances: Float[np.ndarray, "head head"], labels: Labels, seed: int, farthest: Real = np.inf
 ) -> tuple[float, float, float]:
     """Average distances as `_mean_distances`, with the permutation p-value of their difference.
 
-    The statistic is the mean within minus the mean between.  Labels are permuted within blocks.
+    The statistic is the mean within minus the mean between.
     """
-    within, between = _mean_distances(distances, labels, pairs, farthest)
+    labels = labels.astype(np.int16)  # small integers are faster
+    within, between = _mean_distances(distances, labels, farthest)
     if np.isnan(within - between):
         return within, between, np.nan
     # Rounding must not make the observed assignment beat its equals.
@@ -414,7 +360,6 @@ def _compare(
     rng = np.random.default_rng(seed)
     as_close = 1
     for _ in range(PERMUTATIONS):
-        shuffled = rng.permuted(labels.reshape(blocks, -1), axis=1).ravel()
-        mean_within, mean_between = _mean_distances(distances, shuffled, pairs, farthest)
+        mean_within, mean_between = _mean_distances(distances, rng.permutation(labels), farthest)
         as_close += mean_within - mean_between <= threshold
     return within, between, as_close / (PERMUTATIONS + 1)

@@ -13,7 +13,6 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from helpers.metrics.clustering import BEHAVIOURS
 from helpers.metrics.heads import by_head
-from helpers.metrics.statistics import Real
 from helpers.plots import style
 from helpers.plots.style import (
     HALO,
@@ -279,7 +278,7 @@ def fig6_clusters(
     positions: pd.DataFrame,
     averages: pd.DataFrame,
     special_tokens: SpecialTokens,
-    neighbours: Mapping[str, Real],
+    cohesion: float,
     *,
     tokens: float,
     model: str,
@@ -297,8 +296,8 @@ def fig6_clusters(
         One row per head in the same order: the columns of section 3.
     special_tokens : mapping of str to str or None
         The model's tokens for [CLS] ("cls") and [SEP] ("sep").
-    neighbours : mapping of str to number
-        The `helpers.metrics.clustering.neighbour_counts`, for the title.
+    cohesion : float
+        The mean distance of heads of one layer over that of heads of different ones, for the title.
     tokens : float
         The mean number of tokens of an example.  The positions are divided by it, because a
         distance is a sum over the tokens.
@@ -318,9 +317,8 @@ def fig6_clusters(
     findings = zip(labels, linguistic["behaviour"], strict=True)
     figure = canvas(
         3.3,
-        f"Figure 6 · The nearest head in the plane is in the same layer for "
-        f"{neighbours['in_layer']} of {len(points)} heads; by chance, for "
-        f"{neighbours['by_chance']:.0f}",
+        f"Figure 6 · Heads of one layer are {cohesion:.2f} times as far apart as heads of "
+        "different layers",
         model,
         "a point: a head; near: alike in what they attend to",
         "; ".join(f"{label} {behaviour}" for label, behaviour in findings),

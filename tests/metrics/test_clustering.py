@@ -25,10 +25,8 @@ def euclidean(points):
 
 
 def cohesion(distances, layers, heads, **options):
-    """Tabulate the comparisons of all layers."""
     square = distance_table(distances, layers, heads)
-    table = cohesion_table(square, 2 * square, **options)
-    return table[table["layer"].isna()].set_index("by")
+    return cohesion_table(square, 2 * square, **options).set_index("by")
 
 
 def behaviour_table(layers, heads, behaviour="other"):
@@ -64,14 +62,6 @@ def test_head_positions_have_the_stress_of_kruskal():
     assert 0.01 < stress < 0.3
 
 
-def test_neighbour_counts_by_hand():
-    """Heads on a line: the nearest ones of 1-1 and 2-2 are in their layers."""
-    positions = head_rows(2, 2).assign(x=[0.0, 1, 1.9, 5], y=0.0)
-    distances = distance_table(euclidean(np.array([[0.0], [9], [3], [1]])), 2, 2)
-    expected = {"kept": 1, "in_layer": 2, "by_chance": 4 / 3}
-    assert clustering.neighbour_counts(distances, positions) == pytest.approx(expected)
-
-
 # Four heads in two layers of two: of the three ways to pair them up, the true one is closest.
 # Sums within layers: {12, 34}: 4, {13, 24}: 10, {14, 23}: 18.
 FOUR_HEADS = np.array([[0, 2, 1, 9], [2, 0, 9, 9], [1, 9, 0, 2], [9, 9, 2, 0]], dtype=float)
@@ -84,31 +74,29 @@ def test_cohesion_p_value_is_the_share_of_assignments_as_close(order, share, mon
     table = cohesion(distances, 2, 2, behaviours=["cls", "cls", "next", "next"])
     for by in ("layer", "next layer", "next layer, words", "behaviour"):  # with two, the same
         assert table.loc[by, "p_value"] == pytest.approx(share, abs=0.06)
-    # Heads of one index are permuted within layers: two assignments, of which the true one is best.
-    assert table.loc["index", "p_value"] == pytest.approx(1 / 2, abs=0.06)
 
 
 def test_cohesion_of_four_heads_by_hand():
     table = cohesion(FOUR_HEADS, 2, 2, behaviours=["cls", "cls", "next", "other"])
     means = table[["within", "between"]].T.to_dict("list")
     assert means == {
-        "layer": [2, 7], "next layer": [2, 7], "next layer, words": [4, 14], "index": [5, 9],
-        "behaviour": [2, 5],
+        "layer": [2, 7], "next layer": [2, 7], "next layer, words": [4, 14], "behaviour": [2, 5],
     }  # fmt: skip
     table = cohesion(FOUR_HEADS, 2, 2, behaviours=["cls", "other", "next", "other"])
     assert pd.isna(table.loc["behaviour", "p_value"])
     assert (cohesion(1.0 - np.eye(6), 3, 2)["p_value"] == 1).all()  # of equal distances
 
 
-def test_cohesion_table_compares_each_layer_with_its_neighbours_and_all_others():
+def test_cohesion_table_compares_layers_with_their_neighbours_and_all_others():
     distances = euclidean(np.random.default_rng(0).normal(size=(12, 5)))
     square = distance_table(distances, 4, 3, [2, 4, 6, 7])  # the layers that attend
-    table = cohesion_table(square, square).set_index(["by", "layer"])
-    blocks = distances.reshape(4, 3, 4, 3)[1].sum(axis=(0, 2))  # of the second layer with each
-    within, neighbours, others = blocks[1] / 6, blocks[[0, 2]].sum() / 18, blocks[[0, 2, 3]].sum()
+    table = cohesion_table(square, square).set_index("by")
+    blocks = distances.reshape(4, 3, 4, 3).sum(axis=(1, 3))  # of each layer with each
+    within, neighbours = blocks.trace() / 24, blocks.trace(1) / 27
+    others = (blocks.sum() - blocks.trace()) / 108
     columns = ["within", "between"]
-    assert table.loc[("layer", 4), columns].tolist() == pytest.approx([within, others / 27])
-    assert table.loc[("next layer", 4), columns].tolist() == pytest.approx([within, neighbours])
+    assert table.loc["layer", columns].tolist() == pytest.approx([within, others])
+    assert table.loc["next layer", columns].tolist() == pytest.approx([within, neighbours])
 
 
 @pytest.mark.parametrize(("layers", "heads"), [(1, 4), (4, 1), (1, 1)])

@@ -24,7 +24,6 @@ from helpers.results import read_tables
 TEXTS = {"model": LONG_NAME, "lens": "norm"}
 DECODER = {"cls": None, "sep": None}
 PUNCTUATION = "periods and commas"
-NEIGHBOURS = {"in_layer": 34, "by_chance": 11.0}
 LINGUISTIC = ["dobj", "coreference", "det", "pobj"]
 
 
@@ -158,7 +157,8 @@ def test_fig6_draws_every_head_in_every_panel_and_labels_linguistic_ones():
     table = averages[["layer", "head"]].assign(behaviour=next(iter(BEHAVIOURS)))
     table[["x", "y"]] = np.random.default_rng(0).normal(size=(len(table), 2)) * 10
     table.loc[: len(LINGUISTIC) - 1, "behaviour"] = LINGUISTIC
-    figure = plots.fig6_clusters(table, averages, BERT, NEIGHBOURS, tokens=4.0, model=LONG_NAME)
+    figure = plots.fig6_clusters(table, averages, BERT, 0.34, tokens=4.0, model=LONG_NAME)
+    assert "0.34 times" in title_of(figure)
     figure.draw_without_rendering()
     panels = figure.axes[:4]
     for axes in panels:
