@@ -16,11 +16,11 @@ ORDER = ["trained", *CONTROLS.values()]
 GONE = {
     "fig1_examples", "fig5_examples", "commonest_tokens", "possessives", "special_candidates",
     "disagreement", "probe_fits", "each_head", "replication", "paper_heads", "disabling",
-    "head_edge_doses", "lens_shares", "value_norms",
+    "averages_by_article", "head_edge_doses", "lens_shares", "value_norms",
 }  # fmt: skip
 # The tables in which the entropy-matched control stays.
 ENTROPY_MATCHED = {
-    "entropy", "averages_by_article", "probe_differences", "head_edge_ablations",
+    "entropy", "probe_differences", "head_edge_ablations",
     "head_edge_correlations", "head_edge_yardsticks", "agreement", "agreement_correlations",
     "agreement_heads",
 }  # fmt: skip
