@@ -15,7 +15,6 @@ from helpers.errors import InputError
 from helpers.metrics import head_counts, surface
 from helpers.metrics.clustering import distances
 from helpers.metrics.dependency_heads import relation_tables
-from helpers.metrics.surface import article_table
 from helpers.settings import Settings
 from helpers.study import Study, describe_store
 
@@ -80,10 +79,10 @@ def test_controls_see_a_part_of_the_sample_and_name_its_articles(study, monkeypa
     in_all = varied(divided, segments=None)
     assert set(in_all.segment_corpus(5).records()) < set(in_all.segment_corpus().records())
     sums_by_model = sums_of(divided)
-    names = article_table(sums_by_model.pop("trained"))["article"]
-    assert set(names) == {segment.title for segment in sample.records()}
+    names = set(sums_by_model.pop("trained").articles)
+    assert names == {segment.title for segment in sample.records()}
     for sums in sums_by_model.values():
-        assert set(article_table(sums)["article"]) < set(names)
+        assert set(sums.articles) < names
         assert (sums.by_article("entropy")[1].sum(axis=0) == 5).all()
 
 

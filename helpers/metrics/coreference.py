@@ -30,7 +30,7 @@ from helpers.metrics.head_counts import (
 )
 from helpers.metrics.heads import head_label, is_right, picked_words
 from helpers.metrics.reference import HERE, paper_table2
-from helpers.metrics.statistics import Estimate, Real, ratio, weighted_ratios
+from helpers.metrics.statistics import Estimate, Real, ratio
 from helpers.progress import progress
 from helpers.store.store import Example, Store
 
@@ -45,12 +45,6 @@ UNKNOWN = "unknown"  # the type of a mention whose head word has no tag
 TYPES_BY_TAG = {"PRON": "pronoun", "PROPN": "proper", None: UNKNOWN, "_": UNKNOWN}
 UNMATCHED = "nominal without match"  # no earlier mention has the same head word
 TYPES = ("all", *MENTION_TYPES, UNMATCHED)
-# Margins that are weighted sums over types.  The paper does not print the shares of its types: they
-# are those with which the columns of Table 2 give its first column.
-COMBINATIONS = {
-    "nominal minus all": {"nominal": 1, "all": -1},
-    "paper's mix of types": {"pronoun": 0.48, "proper": 0.32, "nominal": 0.20},
-}
 HEAD = "head"
 HELD_OUT = "head of the type (chosen on train, scored on dev)"
 
@@ -258,25 +252,20 @@ def coreference_held_out(heads: Mapping[Candidates, HeadCounts]) -> pd.DataFrame
     -------
     DataFrame
         Columns ``candidates``, ``head``, ``type``, ``against`` (the rule), ``n`` and ``margin`` in
-        percentage points, with a 95% bootstrap interval over documents.  There is a row for each
-        type of mention, and one for each of `COMBINATIONS`: the margin at nominal mentions minus
-        that at all, and the margin if the types had the shares that they have in the paper.  The
-        table is empty if the corpus has not both splits.
+        percentage points, with a 95% bootstrap interval over documents.  The table is
+        empty if the corpus has not both splits.
     """
-    weights_of_types = {name: {name: 1} for name in TYPES} | COMBINATIONS
     rows = []
     for (candidates, counts), (index, rule) in product(heads.items(), enumerate(RULES)):
         if not has_both_splits(counts):
             continue
         best = best_head(counts.of_split("train"))
         dev = counts.of_split("dev")
-        for name, weights in weights_of_types.items():
-            sums = [dev.leads_of_head(mention_type, (0, *best), index) for mention_type in weights]
-            leads, total = np.array(sums).transpose(1, 2, 0)  # each [document, type]
-            margin = weighted_ratios(leads, total, list(weights.values()))
+        for mention_type in TYPES:
+            leads, total = dev.leads_of_head(mention_type, (0, *best), index)
             row = {"candidates": candidates, "head": head_label(*best, counts.layer_numbers)}
-            row |= {"type": name, "against": rule, "n": total.sum(axis=0).max()}
-            rows.append(row | margin.columns("margin", df=True))
+            row |= {"type": mention_type, "against": rule, "n": total.sum()}
+            rows.append(row | ratio(leads, total).columns("margin", df=True))
     names = ["candidates", "head", "type", "against", "n"]
     return pd.DataFrame(rows, columns=[*names, *Estimate(0).columns("margin", df=True)])
 

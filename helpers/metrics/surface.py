@@ -48,9 +48,8 @@ TOKEN_TYPES = (
     "uniform_sep", "sink",
 )  # fmt: skip
 ENTROPY = ("entropy", "entropy_from_cls", "uniform", "largest")
-BY_ARTICLE = (*RELATIVE_POSITION, *TOKEN_TYPES, *ENTROPY)
 CHANCE_LINES = ("uniform_previous", "uniform_current", "uniform_next", "uniform_punctuation")
-SECTION_3 = (*BY_ARTICLE, *CHANCE_LINES)
+SECTION_3 = (*RELATIVE_POSITION, *TOKEN_TYPES, *ENTROPY, *CHANCE_LINES)
 ENTROPY_SMOOTHING = 1e-4  # keeps the logarithm finite where attention underflows to zero
 
 Maps = Float[np.ndarray, "layer head query key"]
@@ -345,12 +344,6 @@ def sums(store: Store) -> Sums:
     return Sums(**cached("section-3", compute, inputs={"store": store.key}, code=CODE))
 
 
-def tabulated(sums: Sums, columns: Iterable[str]) -> list[str]:
-    """List the measures of a table: a sink only if the model has one."""
-    has_sink = sums.mean("sink").max() > ROW_SUM_TOLERANCE
-    return [name for name in columns if name != "sink" or has_sink]
-
-
 def head_table(sums: Sums, columns: Iterable[str]) -> pd.DataFrame:
     """Tabulate the means of measures, one row per attention head.
 
@@ -369,36 +362,15 @@ def head_table(sums: Sums, columns: Iterable[str]) -> pd.DataFrame:
         text has only one article.  What uniform attention would give has no interval, because it
         does not depend on the model.
     """
-    means = {name: sums.mean(name) for name in tabulated(sums, columns)}
+    means = {name: sums.mean(name) for name in columns}
+    if "sink" in means and means["sink"].max() <= ROW_SUM_TOLERANCE:  # the model has none
+        del means["sink"]
     bounds = {}
     for name in means:
         if not name.startswith("uniform"):
             low, high = bootstrap_intervals(*sums.by_article(name))
             bounds |= {f"{name}_low": low, f"{name}_high": high}
     return head_rows(*means[name].shape, numbers=sums.layer_numbers, **means, **bounds)
-
-
-def article_table(sums: Sums) -> pd.DataFrame:
-    """Tabulate the averages of each article by layer, from which intervals are made.
-
-    Parameters
-    ----------
-    sums : Sums
-        The sums over a corpus.
-
-    Returns
-    -------
-    DataFrame
-        ``article`` (its name, by which models are paired), ``layer`` (from 1), ``examples``, and
-        the measures of section 3 (means over the heads of the layer).
-    """
-    _, counts = sums.by_article("entropy")  # [article, layer, head]
-    layers = layers_from_1(counts.shape[1], sums.layer_numbers)
-    index = pd.MultiIndex.from_product([sums.articles, layers], names=["article", "layer"])
-    table = pd.DataFrame({"examples": counts.max(axis=2).astype(int).ravel()}, index)
-    for name in tabulated(sums, BY_ARTICLE):
-        table[name] = divide(*sums.by_article(name)).mean(axis=2).ravel()
-    return table.reset_index()
 
 
 def gradient_table(

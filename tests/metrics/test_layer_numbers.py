@@ -34,7 +34,6 @@ def test_layers_of_a_store_are_named_by_their_own_number(numbered, tmp_path):
     sums = surface.sums(store)
     table = surface.head_table(sums, ["previous"])
     assert table["layer"].tolist() == np.repeat(NUMBERS, 4).tolist()
-    assert set(surface.article_table(sums)["layer"]) == set(NUMBERS)
     distances, _ = clustering.distances(store)
     assert distances.columns[[0, 4, 11]].tolist() == ["2-1", "4-1", "7-4"]
     data = view(store, layer=4, head=2).data()

@@ -70,7 +70,6 @@ def test_the_mass_that_rows_lack_is_the_share_of_a_sink(mass):
     sums = sums_of([replace(example(0), stored_attention=maps)], BERT)
     sink = head_table(sums, ["sink"])["sink"]
     np.testing.assert_allclose(sink, np.repeat(1 - np.array(mass), 3), atol=1e-3)
-    assert "sink" in surface.article_table(sums)
     without = sums_of([example(0)], BERT)
     assert "sink" not in head_table(without, surface.TOKEN_TYPES)
 
@@ -97,8 +96,8 @@ def test_head_table_has_means_over_examples_and_intervals_over_articles():
     by_article = pd.Series(values).groupby(titles)
     bounds = bootstrap_intervals(by_article.sum().to_numpy(), by_article.count().to_numpy())
     assert row[["previous_low", "previous_high"]].tolist() == pytest.approx(bounds, rel=1e-5)
-    counts = surface.article_table(sums).query("layer == 1").set_index("article")["examples"]
-    assert counts.to_dict() == by_article.count().to_dict()
+    counts = sums.by_article("uniform")[1][:, 0, 0]
+    assert dict(zip(sums.articles, counts, strict=True)) == by_article.count().to_dict()
 
 
 # The gradients of section 3.2
