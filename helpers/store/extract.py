@@ -63,6 +63,7 @@ from helpers.store.store import (
     Level,
     Store,
     Tensors,
+    digest_path,
     find_store,
     is_listed,
     shard_path,
@@ -74,7 +75,6 @@ from helpers.store.store import (
 
 Text = Sentence | PairedText | Document  # in words
 
-DIGEST_SUFFIX = ".sha256"  # of a file with the digest of the shard before it
 EXAMPLES_PER_SHARD: dict[Level, int] = {"token": 32, "word": 256}  # of `USUAL_TOKENS` or less
 USUAL_TOKENS = 128
 MAX_MAP_BYTES = 256 << 20  # of an example; longer texts are cut
@@ -193,7 +193,6 @@ def write_list(
         "n_examples": n_examples,
         "examples_sha256": digest,
         "report": dict(sorted(counts.items())),
-        "shards": [],
     }
     write_manifest(folder, {**contents, **results})
 
@@ -215,7 +214,11 @@ def fill(store: ComputedStore) -> Store:
     label = f"{store.model_name} over {store.corpus_name}"
     for _ in progress(shards, label, unit="shard", total=len(missing)):
         pass
-    return finish(store)
+    # Killed processes left these; the temporary files of safetensors begin with ``.tmp``.
+    for pattern in ("*.tmp", ".tmp*"):
+        for leftover in store.folder.glob(pattern):
+            leftover.unlink(missing_ok=True)
+    return Store(store.folder)
 
 
 def needed_bytes(store: Store) -> int:
@@ -247,30 +250,8 @@ def write_shard(folder: Path, number: int, tensors: Tensors) -> str:
     with atomic_file(path) as temporary:
         save_file(tensors, temporary)
         digest = sha256(temporary)
-        digest_path = path.with_name(f"{path.name}{DIGEST_SUFFIX}")
-        write_atomic(digest_path, digest.encode("ascii"))
+        write_atomic(digest_path(path), digest.encode("ascii"))
     return digest
-
-
-def finish(store: Store) -> Store:
-    """Write the manifest of a store whose shards all exist, with their digests, and open it."""
-    digests = {shard["file"]: shard["sha256"] for shard in store.manifest["shards"]}
-    for path in store.folder.glob(f"*{DIGEST_SUFFIX}"):  # they are newer than in the manifest
-        digests[path.stem] = path.read_text(encoding="ascii")
-    shards = []
-    for number in range(store.n_shards):
-        path = shard_path(store.folder, number)
-        indices = store.indices(number)
-        range_of = {"first": indices.start, "count": len(indices)}
-        file = {"file": path.name, "bytes": path.stat().st_size, "sha256": digests[path.name]}
-        shards.append(file | range_of)
-    write_manifest(store.folder, {**store.manifest, "shards": shards})
-    # The manifest has the digests now.  Killed processes left the rest; the temporary files of
-    # safetensors begin with ``.tmp``.
-    for pattern in (f"*{DIGEST_SUFFIX}", "*.tmp", ".tmp*"):
-        for leftover in store.folder.glob(pattern):
-            leftover.unlink(missing_ok=True)
-    return Store(store.folder)
 
 
 def examples(
@@ -410,7 +391,7 @@ class ComputedStore(Store):
     """A store that computes the maps of the shards that its folder lacks, when they are read."""
 
     def _tensors(self, number: int) -> GetTensor:
-        is_stored = self.manifest["shards"] and shard_path(self.folder, number).is_file()
+        is_stored = shard_path(self.folder, number).is_file()
         return super()._tensors(number) if is_stored else shard_tensors(self, number).__getitem__
 
 

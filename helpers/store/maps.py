@@ -27,7 +27,6 @@ from helpers.errors import InputError
 from helpers.files import json_digest
 from helpers.model.forward import number_words, to_words
 from helpers.store.extract import (
-    finish,
     in_temporary_folder,
     row_problem,
     write_list,
@@ -341,4 +340,4 @@ def _write(
         "visible": visible,
     }
     write_list(folder, {**inputs, **contents}, records, Counter())
-    return finish(Store(folder))
+    return Store(folder)

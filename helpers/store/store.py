@@ -4,14 +4,13 @@ A store is a folder, named after the digest of its inputs, with these files:
 
 - ``examples.jsonl``: the list of examples, one record per line; written first.
 - ``manifest.json``: the inputs, what the model says about its maps, and the digest of the list;
-  written next.  When all shards exist it is written again, with the size and SHA-256 of each.
+  written next.
 - ``shard-00000.safetensors`` ...: the maps of consecutive examples.  A shard is complete if it
   exists, because it is written under a temporary name and renamed.
-- ``shard-00000.safetensors.sha256`` ...: the digest of a shard, until the manifest has it.  A run
-  that goes on after an interruption therefore does not read all shards again.
+- ``shard-00000.safetensors.sha256`` ...: the digest of each shard, written before it.
 
-A shard that is missing is extracted again by the next run, so removing it repairs it.  No other
-file is read, and nothing is pickled.
+A store is finished when it has all shards.  A shard that is missing is extracted again by the next
+run, so removing it repairs it.  No other file is read, and nothing is pickled.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ from helpers.model.loading import Lens, key_slug
 from helpers.progress import progress
 from helpers.store import CODE
 
-FORMAT = 6
+FORMAT = 7
 MANIFEST = "manifest.json"
 EXAMPLES = "examples.jsonl"
 CODE_DIGEST = code_digest(CODE)  # of what this process runs
@@ -189,6 +188,17 @@ check_once = cache(check)  # a process checks a file when it first reads it
 def shard_path(folder: Path, number: int) -> Path:
     """Return the file of a shard."""
     return folder / f"shard-{number:05d}.safetensors"
+
+
+def digest_path(shard: Path) -> Path:
+    """Return the file with the digest of a shard."""
+    return shard.with_name(f"{shard.name}.sha256")
+
+
+def stored_digest(shard: Path) -> str:
+    """Read the digest that a shard was written with; empty if there is none."""
+    path = digest_path(shard)
+    return path.read_text(encoding="ascii", errors="replace") if path.is_file() else ""
 
 
 def tensor_name(name: str, index: int) -> str:
@@ -384,8 +394,8 @@ class Store:
 
     @property
     def is_finished(self) -> bool:
-        """Whether all shards are in the folder, and the manifest knows their digests."""
-        return bool(self.manifest["shards"]) and not self.missing_shards()
+        """Whether all shards are in the folder."""
+        return not self.missing_shards()
 
     def missing_shards(self) -> list[int]:
         """List the numbers of the shards that do not exist in the folder."""
@@ -452,7 +462,7 @@ class Store:
     def _tensors(self, number: int) -> GetTensor:
         """Return a function that returns the tensors of a shard by name."""
         path = shard_path(self.folder, number)
-        check_once(path, self.manifest["shards"][number]["sha256"])
+        check_once(path, stored_digest(path))
         return open_shard(path).get_tensor
 
 
@@ -462,14 +472,15 @@ def stores() -> list[Path]:
 
 
 def verify(folder: Path) -> dict[Path, str]:
-    """Check every byte of a store against its manifest; return a line for each damaged file."""
+    """Check every byte of a store against its digests; return a line for each damaged file."""
     try:
-        manifest = read_manifest(folder)
+        store = Store(folder)
     except StoreError as error:
         return {folder / MANIFEST: str(error)}
-    digests = {folder / EXAMPLES: manifest["examples_sha256"]}
-    for number, shard in enumerate(manifest["shards"]):
-        digests[shard_path(folder, number)] = shard["sha256"]
+    digests = {folder / EXAMPLES: store.manifest["examples_sha256"]}
+    for number in sorted({*range(store.n_shards)} - {*store.missing_shards()}):
+        path = shard_path(folder, number)
+        digests[path] = stored_digest(path)
     problems = {}
     for path, digest in progress(digests.items(), f"checking {folder.name}", unit="file"):
         try:
