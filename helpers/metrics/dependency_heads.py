@@ -47,8 +47,8 @@ COLUMNS = [
 ]  # fmt: skip
 HELD_OUT_COLUMNS = [
     "relation", "head", "direction", "train_accuracy", "dev_accuracy", "dev_accuracy_low",
-    "dev_accuracy_high", "dev_accuracy_df", "train_count", "dev_count", "baseline",
-    "baseline_offset", "margin", "margin_low", "margin_high", "margin_df", "p_holm",
+    "dev_accuracy_high", "dev_accuracy_df", "dev_count", "baseline", "baseline_offset", "margin",
+    "margin_low", "margin_high", "margin_df", "p_holm",
 ]  # fmt: skip
 FUNCTION_MARGIN = 10  # percentage points, of a head that has a function
 WITH_FUNCTION = "heads with a function"  # the last row of no_op.csv
@@ -137,7 +137,6 @@ def _best_heads(train: HeadCounts, dev: HeadCounts, minimum: int) -> pd.DataFram
             "head": head_label(layer, head, dev.layer_numbers),
             "direction": DIRECTIONS[direction],
             "train_accuracy": train_accuracy[best],
-            "train_count": train.visible_size(relation)[direction, layer],
             "dev_count": words.sum(),
             "baseline": dev.rival_accuracy(relation)[direction, layer, offset],
             "baseline_offset": OFFSETS[offset],

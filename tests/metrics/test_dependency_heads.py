@@ -79,18 +79,6 @@ def test_all_words_are_compared_with_the_paper_if_the_annotation_is_trees():
         assert np.isnan(table.loc["contact", "paper_accuracy"])
 
 
-def test_few_words_choose_no_head():
-    """In a direction in which one word counts, a head that finds it would be right about all."""
-    rng = np.random.default_rng(0)
-    pairs = [[[0, 1, "a"], [1, 2, "a"], [2, 3, "a"]], [[1, 0, "a"], [2, 3, "a"], [3, 1, "a"]]]
-    sentences = [random_example(rng, "causal", {"words": "wwww", "pairs": p}) for p in pairs]
-    counts = count_heads(sentences)
-    sizes = counts.visible_size("a")
-    row = dependency_heads(counts, minimum=int(sizes.max())).set_index("relation").loc["a"]
-    assert row["direction"] == DIRECTIONS[sizes.max(axis=1).argmax()]
-    assert row["count"] == sizes.max() > sizes.min()
-
-
 def test_held_out_heads_are_chosen_on_train_and_scored_on_dev(treebank):
     counts = count_heads(treebank)
     table = held_out_heads(counts, minimum=5).set_index("relation")
@@ -105,9 +93,7 @@ def test_held_out_heads_are_chosen_on_train_and_scored_on_dev(treebank):
         assert row["baseline"] == pytest.approx(100 * np.mean(at_offset))
         assert row["margin"] == pytest.approx(row["dev_accuracy"] - row["baseline"])
         assert row["margin_low"] < row["margin"] < row["margin_high"]
-        assert (row["dev_count"], row["train_count"]) == (
-            len(words), counts.of_split("train").size(relation),
-        )  # fmt: skip
+        assert row["dev_count"] == len(words)
         assert row["p_holm"] > 0.05  # on dev the head is random
     assert (table.loc[["det", "dobj"], "train_accuracy"] == 100).all()
     scores = score_every_head(counts, minimum=5).set_index(["relation", "direction", "layer"])
