@@ -21,7 +21,7 @@ from helpers.data.records import cluster_of
 from helpers.metrics import CODE, nearest_words
 from helpers.metrics.head_counts import OFFSETS, HeadCounts
 from helpers.metrics.heads import DIRECTIONS, head_indices, head_label, rows_by_dependent
-from helpers.metrics.reference import ALL, paper_names, paper_table1, relation_table, scheme_of
+from helpers.metrics.reference import ALL, paper_names, paper_table1
 from helpers.metrics.statistics import (
     DRAWS,
     LEVEL,
@@ -282,26 +282,6 @@ def special_token_summary(counts: HeadCounts, with_special: HeadCounts) -> pd.Da
     quantity = {"quantity": "share of heads that special tokens change little"}
     table = pd.DataFrame([quantity | Estimate(share, share, share).columns("value")])
     return table if change.any() else table.head(0)
-
-
-def beside_paper(table: pd.DataFrame) -> pd.DataFrame:
-    """Select the rows of Table 1 that the paper has, and grade how well relations correspond.
-
-    Parameters
-    ----------
-    table : DataFrame
-        What `dependency_heads` returns.
-
-    Returns
-    -------
-    DataFrame
-        These rows.  ``fit`` is how well the corpus's relation corresponds to the paper's ("exact",
-        "close", "rough").
-    """
-    fits = relation_table().set_index(["scheme", "relation"])["fit"]
-    rows = table.dropna(subset="paper_accuracy")
-    fits_of_scheme = fits.get(scheme_of(table["relation"]), pd.Series(dtype=object))
-    return rows.assign(fit=rows["relation"].map(fits_of_scheme).astype(object).fillna("exact"))
 
 
 def relation_tables(store: Store, counts: HeadCounts, *, minimum: int) -> dict[str, pd.DataFrame]:
