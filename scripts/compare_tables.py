@@ -32,7 +32,7 @@ TRAINED_PERCENTAGES = {
 }  # fmt: skip
 # The best of several, because another one may be best where two are tied; and where a fit stopped.
 NOT_COMPARED = {
-    "head", "direction", "class_head", "class_direction", "chosen", "pattern", "removable", "title",
+    "head", "direction", "class_head", "chosen", "pattern", "removable", "title",
     "offset", "baseline_offset", "nearest_class", "nearest_side", "passes", "gradient",
 }  # fmt: skip
 

@@ -28,7 +28,7 @@ from helpers.metrics.head_counts import (
     count_rows,
     join_rows,
 )
-from helpers.metrics.heads import head_label, is_right, picked_words
+from helpers.metrics.heads import DIRECTIONS, head_label, is_right, picked_words, sees_answer
 from helpers.metrics.reference import HERE, paper_table2
 from helpers.metrics.statistics import Estimate, Real, ratio
 from helpers.progress import progress
@@ -89,9 +89,7 @@ def count_antecedents(examples: Iterable[Example], candidates: Candidates) -> He
     -------
     HeadCounts
         A row for each document and each of `TYPES`.  A mention counts in the layers in which it
-        sees the head word of an antecedent.  The rivals are each of `RULES` and, last, chance: the
-        share of antecedents among the candidates that the mention sees, which is the probability
-        that a random pick is right.
+        sees the head word of an antecedent.  The rivals are each of `RULES`.
 
     Raises
     ------
@@ -108,12 +106,9 @@ def count_antecedents(examples: Iterable[Example], candidates: Candidates) -> He
         if candidates == "words":
             allowed = links.query[:, None] != np.arange(links.gold.shape[1])
         picked = picked_words(maps, links.query, candidates=allowed, visible=visible)
-        seen = visible[:, 0, links.query]  # [layer, mention, word]
-        n_right = (seen & links.gold).sum(axis=-1)  # [layer, mention]
-        counts = n_right > 0
-        chance = n_right / np.maximum((seen & allowed).sum(axis=-1), 1)
-        rivals = np.concatenate([counts[:, None] & rules, chance[:, None]], axis=1)
-        marks = (counts[None], rivals[None], is_right(picked, links)[None])  # in one direction
+        counts = sees_answer(links, visible[:, 0], DIRECTIONS[0])  # [layer, mention]
+        by_rules = counts[:, None] & rules
+        marks = (counts[None], by_rules[None], is_right(picked, links)[None])  # in one direction
         parts.append(count_rows(example.record, number, types, *marks, example.layer_numbers))
     return join_rows(parts)
 
@@ -204,8 +199,7 @@ def coreference_table(heads: Mapping[Candidates, HeadCounts], rules: HeadCounts)
     DataFrame
         Columns ``system``, ``head``, ``candidates``, ``type``, ``n`` (mentions; of those of a head,
         the ones that see an antecedent), ``accuracy`` in percent, with a 95% bootstrap interval,
-        the accuracy ``chance`` of a random pick among the candidates that a mention sees in the
-        head's layer, and ``paper_accuracy``.
+        and ``paper_accuracy``.
     """
     rows = []
     for (index, rule), mention_type in product(enumerate(RULES), TYPES):
@@ -225,7 +219,6 @@ def coreference_table(heads: Mapping[Candidates, HeadCounts], rules: HeadCounts)
             "system": system, "head": head_label(*best, counts.layer_numbers),
             "candidates": candidates, "type": mention_type,
             **_accuracy(counts, mention_type, best),
-            "chance": counts.rival_accuracy(mention_type)[0, best[0], -1],
         })  # fmt: skip
     in_paper = paper_table2().stack().rename("paper_accuracy")
     return pd.DataFrame(rows).join(in_paper, on=["system", "type"])

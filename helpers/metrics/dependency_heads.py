@@ -21,7 +21,7 @@ from helpers.data.records import cluster_of
 from helpers.metrics import CODE, nearest_words
 from helpers.metrics.head_counts import OFFSETS, HeadCounts
 from helpers.metrics.heads import DIRECTIONS, head_indices, head_label, rows_by_dependent
-from helpers.metrics.reference import ALL, paper_names, paper_table1, relation_table, scheme_of
+from helpers.metrics.reference import ALL, paper_names, paper_table1
 from helpers.metrics.statistics import (
     DRAWS,
     LEVEL,
@@ -47,8 +47,8 @@ COLUMNS = [
 ]  # fmt: skip
 HELD_OUT_COLUMNS = [
     "relation", "head", "direction", "train_accuracy", "dev_accuracy", "dev_accuracy_low",
-    "dev_accuracy_high", "dev_accuracy_df", "train_count", "dev_count", "baseline",
-    "baseline_offset", "margin", "margin_low", "margin_high", "margin_df", "p_holm",
+    "dev_accuracy_high", "dev_accuracy_df", "dev_count", "baseline", "baseline_offset", "margin",
+    "margin_low", "margin_high", "margin_df", "p_holm",
 ]  # fmt: skip
 FUNCTION_MARGIN = 10  # percentage points, of a head that has a function
 WITH_FUNCTION = "heads with a function"  # the last row of no_op.csv
@@ -137,7 +137,6 @@ def _best_heads(train: HeadCounts, dev: HeadCounts, minimum: int) -> pd.DataFram
             "head": head_label(layer, head, dev.layer_numbers),
             "direction": DIRECTIONS[direction],
             "train_accuracy": train_accuracy[best],
-            "train_count": train.visible_size(relation)[direction, layer],
             "dev_count": words.sum(),
             "baseline": dev.rival_accuracy(relation)[direction, layer, offset],
             "baseline_offset": OFFSETS[offset],
@@ -283,26 +282,6 @@ def special_token_summary(counts: HeadCounts, with_special: HeadCounts) -> pd.Da
     quantity = {"quantity": "share of heads that special tokens change little"}
     table = pd.DataFrame([quantity | Estimate(share, share, share).columns("value")])
     return table if change.any() else table.head(0)
-
-
-def beside_paper(table: pd.DataFrame) -> pd.DataFrame:
-    """Select the rows of Table 1 that the paper has, and grade how well relations correspond.
-
-    Parameters
-    ----------
-    table : DataFrame
-        What `dependency_heads` returns.
-
-    Returns
-    -------
-    DataFrame
-        These rows.  ``fit`` is how well the corpus's relation corresponds to the paper's ("exact",
-        "close", "rough").
-    """
-    fits = relation_table().set_index(["scheme", "relation"])["fit"]
-    rows = table.dropna(subset="paper_accuracy")
-    fits_of_scheme = fits.get(scheme_of(table["relation"]), pd.Series(dtype=object))
-    return rows.assign(fit=rows["relation"].map(fits_of_scheme).astype(object).fillna("exact"))
 
 
 def relation_tables(store: Store, counts: HeadCounts, *, minimum: int) -> dict[str, pd.DataFrame]:

@@ -50,7 +50,7 @@ class HeadCounts:
         Number of words.
     visible_total : int array of shape (row, direction, layer)
         Number of words whose syntactic head can be picked, roots included.
-    rival_right : array of shape (row, direction, layer, rival)
+    rival_right : int array of shape (row, direction, layer, rival)
         Number of these words that each rival of the heads gets right: each of `OFFSETS`, or the
         rules for coreference.
     right : int array of shape (row, direction, layer, head)
@@ -64,7 +64,7 @@ class HeadCounts:
     relation: Shaped[np.ndarray, " row"]
     total: UInt16[np.ndarray, " row"]
     visible_total: UInt16[np.ndarray, "row direction layer"]
-    rival_right: Num[np.ndarray, "row direction layer rival"]
+    rival_right: UInt16[np.ndarray, "row direction layer rival"]
     right: UInt16[np.ndarray, "row direction layer head"]
     layer_numbers: LayerNumbers = ()
 
@@ -281,7 +281,7 @@ def count_rows(
     number: int,
     rows: Mapping[str, Bool[np.ndarray, " link"]],
     counts: Bool[np.ndarray, "direction layer link"],
-    rival_right: Shaped[np.ndarray, "direction layer rival link"],
+    rival_right: Bool[np.ndarray, "direction layer rival link"],
     right: Bool[np.ndarray, "direction layer head link"],
     layer_numbers: LayerNumbers = (),
 ) -> dict[str, Any]:
@@ -299,8 +299,7 @@ def count_rows(
     }
     marks = {"visible_total": counts, "rival_right": rival_right, "right": right}
     for name, values in marks.items():
-        sums = np.moveaxis(values @ is_of_row, -1, 0)  # [row, ...]
-        columns[name] = sums.astype(np.uint16) if values.dtype == bool else sums
+        columns[name] = np.moveaxis(values @ is_of_row, -1, 0).astype(np.uint16)  # [row, ...]
     return columns
 
 

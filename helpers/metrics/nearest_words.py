@@ -189,19 +189,14 @@ def add_nearest(rules: pd.DataFrame, words: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        The table with ``nearest_accuracy`` in percent and ``nearest_margin``, the accuracy of the
-        head minus that of the rule on the same words, in percentage points.  Both have 95%
-        bootstrap intervals over articles, and are empty for a relation without a rule.
+        The table with ``nearest_accuracy`` in percent, with a 95% bootstrap interval over articles.
+        It is empty for a relation without a rule.
     """
-    names = Estimate(0).columns("nearest_accuracy")
-    names |= Estimate(0).columns("nearest_margin", df=True)
-    scores = []
-    for relation in rules["relation"]:
-        part = words[words["relation"] == relation]
-        accuracy = _percentage(part, "nearest").columns("nearest_accuracy")
-        margin = _percentage(part, "head_lead").columns("nearest_margin", df=True)
-        scores.append(accuracy | margin)
-    return rules.join(pd.DataFrame(scores, rules.index, list(names), dtype=float))
+    name = "nearest_accuracy"
+    names = list(Estimate(0).columns(name))
+    parts = [words[words["relation"] == relation] for relation in rules["relation"]]
+    scores = [_percentage(part, "nearest").columns(name) for part in parts]
+    return rules.join(pd.DataFrame(scores, rules.index, names, dtype=float))
 
 
 def _percentage(words: pd.DataFrame, column: str) -> Estimate:
@@ -257,7 +252,6 @@ def nearest_summary(words: pd.DataFrame) -> pd.DataFrame:
 
         - "mean margin over the nearest word": the mean over relations of the head's accuracy minus
           that of the rule in percentage points, with a 95% bootstrap interval over articles;
-        - "share of relations whose head is ahead of the nearest word", without an interval;
         - "heads minus nearest words, far parents", the mean of ``far_lead``, with an interval.  A
           head that only looks for the nearest word of a class picks that word.
 
@@ -267,11 +261,9 @@ def nearest_summary(words: pd.DataFrame) -> pd.DataFrame:
     if single.empty:
         return summary_table({})
     sums = single.pivot_table("head_lead", "article", "relation", ["sum", "count"], fill_value=0)
-    leads = sums["sum"].to_numpy()
-    share = (leads.sum(axis=0) > 0).mean()
+    margin = weighted_ratios(100 * sums["sum"].to_numpy(), sums["count"].to_numpy())
     rows = {
-        "mean margin over the nearest word": weighted_ratios(100 * leads, sums["count"].to_numpy()),
-        "share of relations whose head is ahead of the nearest word": Estimate(share, df=np.nan),
+        "mean margin over the nearest word": margin,
         "heads minus nearest words, far parents": _percentage(single, "far_lead"),
     }
     return summary_table(rows).dropna(subset="value")

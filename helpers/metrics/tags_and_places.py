@@ -390,6 +390,6 @@ def addition_table(answers: Mapping[Rival, HeadCounts]) -> pd.DataFrame:
         to which the ``class_head`` attends most, and their difference.
     """
     added = gain_table(answers["rule"], "rule", "added")
-    among = gain_table(answers["nearest"], "nearest", "lead").drop(columns="count")
-    new_names = {"head": "class_head", "direction": "class_direction", "with_head": "among"}
+    among = gain_table(answers["nearest"], "nearest", "lead").drop(columns=["count", "direction"])
+    new_names = {"head": "class_head", "with_head": "among"}
     return added.merge(among.rename(columns=new_names), on="relation")

@@ -30,12 +30,10 @@ def one_head(**numbers):
          ("relation", "verb to object", "81% (nearest 74%)")),
         ({"among": 81, "nearest": 74, "lead_low": 1, "relation": "orphan"},
          ("relation", "orphan to parent", "81% (nearest 74%)")),
-        ({"among": 81, "nearest": 74, "lead_low": 0.0}, ("mixed", "–", "10% previous token")),
         ({"after_same": 0.3, "same": 0.4, "first": 0.75}, ("induction", "induction", "30%")),
         ({"after_same": 0.29, "same": 0.3}, ("same token", "same token", "30%")),
         ({"current": 0.5}, ("position", "itself", "50%")),
         ({"cls": 0.6, "first": 0.6}, ("special token", "[CLS]", "60%")),
-        ({"first": 0.75}, ("special token", "first token", "75%")),
         ({"punctuation": 0.61}, ("punctuation", "punctuation", "61%")),
         ({"punctuation": 0.59, "cls": np.nan}, ("mixed", "–", "59% punctuation")),
         ({"entropy": 0.78 * np.log(100)}, ("broad", "broad", "36 tokens")),
@@ -57,11 +55,3 @@ def test_head_atlas_names_the_best_head_of_coreference_if_it_beats_head_match(la
     tables, best = one_head(coreference=50.0)
     tables["coreference"] = pd.DataFrame(systems).assign(accuracy_low=low)
     assert head_atlas(tables, BERT, best).loc[0, "kind"] == kind
-
-
-def test_head_atlas_of_few_tables_has_every_head():
-    tables, best = one_head(entropy=1.0)
-    tables = {"entropy": tables["entropy"]}
-    table = head_atlas(tables, {"cls": None, "sep": None}, best[["layer", "head"]])
-    assert tuple(table.loc[0, ["layer", "head", "kind", "number"]]) == (3, 1, "mixed", "")
-    assert table[["cls", "among"]].isna().all(axis=None)

@@ -63,7 +63,6 @@ def tables(examples):
 def test_select_antecedent_for_the_last_mention():
     cases = [
         ("nearest mention", "Ann saw Bob when she sang", [(0, 1), (2, 3), (4, 5)], "bob"),
-        ("nearest mention", "Ann sang", [(0, 1)], None),
         ("head match", "The dog saw a dog and Ann hit the old dog",
          [(0, 2), (3, 5), (6, 7), (8, 11)], "a dog"),
         ("head match", "Ann saw a cat then Bob", [(0, 1), (2, 4), (5, 6)], None),
@@ -76,12 +75,8 @@ def test_select_antecedent_for_the_last_mention():
          [(0, 1), (2, 3), (4, 6), (7, 8)], "ann"),
         ("rule-based", "the dogs bit a cat but they slept",
          [(0, 2), (3, 5), (6, 7)], "the dogs"),
-        ("rule-based", "the dogs bit when we said they slept",
-         [(0, 2), (4, 5), (6, 7)], "the dogs"),
-        # The nearer of two that agree, and any mention if none does.
-        ("rule-based", "a box hit the dog and it broke", [(0, 2), (3, 5), (6, 7)], "the dog"),
+        # Any mention if none agrees.
         ("rule-based", "Bob took a box when she slept", [(0, 1), (2, 4), (5, 6)], "a box"),
-        ("rule-based", "she slept", [(0, 1)], None),
     ]  # fmt: skip
     for system, text, spans, expected in cases:
         mentions = document_mentions(record(text, [(*span, n) for n, span in enumerate(spans)]))
@@ -96,7 +91,7 @@ def test_counts_equal_a_slow_reference(mask):
     for name in CANDIDATES:
         counts = count_antecedents(examples, name)
         for layer, head in np.ndindex(LAYERS, HEADS):
-            right, chance = [], []
+            right = []
             for example in examples:
                 spans, seen = example.record["mentions"], example.record["seen"]
                 for number, (*_, chain, word) in enumerate(spans):
@@ -107,12 +102,8 @@ def test_counts_equal_a_slow_reference(mask):
                     keys = [key for key in keys if key <= len(example.record["words"])]
                     pick = slow_pick(example.attention[layer, head], seen, word + 1, sorted(keys))
                     right.append(pick in earlier)
-                    visible = [key for key in keys if seen[word + 1, key] and key != word + 1]
-                    chance.append(len(earlier & set(visible)) / len(visible))
             assert counts.visible_size("all")[0, layer] == len(right)
             assert counts.right_of_head("all", (0, layer, head))[0].sum() == 100 * sum(right)
-            by_chance = counts.rival_right[counts.relation == "all", 0, layer, -1].sum()
-            assert by_chance == pytest.approx(sum(chance))
 
 
 def test_rules_and_types_by_hand():
@@ -154,24 +145,9 @@ def test_the_head_of_train_is_scored_on_dev():
     assert (chosen["accuracy"] < 100).any()
 
 
-def test_the_best_head_of_a_type_is_another_and_that_of_no_mention_is_the_best_of_all():
-    examples = documents(finds=lambda record: "doctor" in record["words"])
-    for example in examples[::2]:  # of Ann's documents, head 2-2 finds all and 2-3 nothing
-        point(example, 1, 1, {5: 0, 7: 3, 9: 0})
-        point(example, 1, 2, {5: 1, 7: 1, 9: 1})
-    counts = count_antecedents(examples, "words")
-    assert best_head(counts) == (1, 1)
-    assert best_head(counts, "nominal") == (1, 2)
-    without = count_antecedents(examples[::2], "words")
-    assert without.size("nominal") == 0 and best_head(without, "nominal") == best_head(without)
-
-
 def test_tables_without_dev_have_no_held_out_heads():
     table, held_out, _ = tables(documents(2))
     assert held_out.empty and set(table["system"]) == {*RULES, "head"}
-    no_type = tables(documents(1))[0]
-    assert no_type.loc[no_type["n"] == 0, ["accuracy", "accuracy_low"]].isna().all(axis=None)
-    assert no_type.loc[no_type["n"] > 0, "accuracy"].notna().all()
 
 
 def test_parts_of_a_document_are_one_cluster():

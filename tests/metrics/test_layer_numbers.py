@@ -8,10 +8,8 @@ import pytest
 from store_tools import extract_small
 
 from helpers.errors import InputError
-from helpers.metrics import clustering, dependency_heads, heads, surface
-from helpers.metrics.head_counts import head_counts
+from helpers.metrics import clustering, surface
 from helpers.model.sites import attending_layers
-from helpers.store.extract import extract
 from helpers.store.store import Store
 from helpers.study import head_grid
 from helpers.viewer.view import view
@@ -41,20 +39,6 @@ def test_layers_of_a_store_are_named_by_their_own_number(numbered, tmp_path):
     with pytest.raises(InputError, match="there is no head 3-1; the model has 2-1 to 7-4"):
         view(store, layer=3)
     assert head_grid(np.ones((3, 4)), store.layer_numbers).index.tolist() == NUMBERS
-
-
-def test_heads_of_relations_are_named_by_the_number_of_their_layer(
-    numbered, encoder, sentences, own_cache
-):
-    tables = []
-    for model in (encoder, numbered):
-        counts = head_counts(extract(model, sentences, level="word", max_tokens=60))
-        tables.append(dependency_heads.dependency_heads(counts, minimum=1))
-    for plain, label in zip(tables[0]["head"], tables[1]["head"], strict=True):
-        layer, head = heads.parse_head(label, NUMBERS)
-        assert heads.head_label(layer, head) == plain
-        assert heads.head_label(layer, head, NUMBERS) == label
-    assert not tables[0]["head"].equals(tables[1]["head"])
 
 
 def test_attending_layers_leave_out_what_a_configuration_calls_other(encoder, monkeypatch):

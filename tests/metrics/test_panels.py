@@ -84,14 +84,6 @@ def test_pattern_panels_have_the_patterns_that_a_head_reaches():
     assert "70%" in first.title and first.word_types[0] == "first"
 
 
-def test_pattern_panels_draw_the_sentence_closest_to_an_easy_length():
-    records = [{"words": POSSESSIVE["words"] * count} for count in (4, 3)]  # of nine words
-    store = word_store(*records, layers=1, heads=1)
-    heads = pd.DataFrame([{"layer": 1, "head": 1, "entropy": 4.0, "uniform": 4.0, **PATTERNS}])
-    (drawn,) = pattern_panels(store, heads)
-    assert drawn.location.example == 1
-
-
 def test_coreference_panels_draw_a_mention_and_the_words_before_it(monkeypatch):
     store = one_head(DOCUMENT)  # all words attend to its first word, Ann, but the man to Bob
     store.examples[0].stored_attention[0, 0, 9] = np.eye(14)[3]
@@ -114,17 +106,3 @@ def test_hand_checked_sentences_are_taken_first():
     assert {(panel.location.example, panel.is_checked) for panel in drawn} == {(1, True)}
     drawn = panels_of(word_store(POSSESSIVE, layers=1, heads=1), "dobj")
     assert not any(panel.is_checked for panel in drawn)
-
-
-def test_relation_panels_have_held_out_accuracies_and_three_relations_in_a_fixed_order():
-    names = ["poss", "pobj", "amod", "det", "dobj"]
-    row = {"head": "1-1", "direction": DIRECTIONS[0], "accuracy": 90.0, "baseline": 50.0}
-    nearest = {"nearest_class": "NOUN", "nearest_side": "left", "nearest_accuracy": 90.0}
-    held_out = pd.DataFrame({"relation": names}).assign(**row, **nearest, dev_accuracy=70.0)
-    relations = ["nsubj", "pobj", "pobj", "poss", "det", "ROOT", "det", "dobj", "punct"]
-    store = word_store({**POSSESSIVE, "relations": relations}, layers=1, heads=1)
-    mapping = {name: name for name in names if name != "amod"}
-    drawn = relation_panels(store, held_out, mapping, held_out=held_out)
-    drawn_relations = dict.fromkeys(panel.location.relation for panel in drawn)
-    assert list(drawn_relations) == ["dobj", "det", "pobj"]
-    assert all(list(panel.scores.values()) == [70, 50, 90] for panel in drawn)

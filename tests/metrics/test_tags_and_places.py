@@ -17,25 +17,12 @@ from helpers.metrics.tags_and_places import (
     class_heads,
     count_in_class,
     count_with_rule,
-    places,
 )
 from helpers.store.store import Example
 
 RULES = pd.DataFrame(
     {"nearest_class": ["VERB", "NOUN"], "nearest_side": ["left", "right"]}, index=["dobj", "det"]
 )
-
-
-def test_places_of_four_words_by_hand():
-    numbers = places(["NOUN", "VERB", "NOUN", "NOUN"])
-    # From the verb: the noun before; the first noun after, next to it; the second, two away.
-    assert len({numbers[1, 0], numbers[1, 2], numbers[1, 3]}) == 3
-    # From the first noun, the last is the second noun after, three away; from the verb, two.
-    assert numbers[0, 3] != numbers[1, 3]
-    # The verb before, two words away or three, is not the same place; far words of a rank are.
-    assert numbers[2, 1] != numbers[3, 1]
-    far = places(["VERB", "DET", "DET", "DET", "NOUN", "NOUN"])
-    assert far[4, 0] == far[5, 0]
 
 
 def test_parent_rule_counts_cases_and_parents_by_hand():
