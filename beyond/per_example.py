@@ -72,7 +72,7 @@ def section_3(store: Store) -> Iterator[pd.DataFrame]:
     for number in progress(range(store.n_shards), "section 3, each example", unit="shard"):
         parts = []
         for example in store.shard(number):
-            values = example_values(example, store.special_tokens)
+            values = example_values(example)
             columns = {name: value.astype(np.float32) for name, value in values.items()}
             table = head_rows(store.layers, store.heads, **columns)
             table.insert(0, "example", example.index)

@@ -19,7 +19,7 @@ import pandas as pd
 from jaxtyping import Float, Int
 
 from helpers.cache import cached
-from helpers.data.records import Roles, roles
+from helpers.data.records import Roles
 from helpers.metrics import CODE
 from helpers.metrics.heads import LayerNumbers, head_labels, parse_head
 from helpers.metrics.reference import BROAD, FIGURE_5, paper_names
@@ -109,10 +109,10 @@ def shard_distances(store: Store, number: int) -> Float[np.ndarray, "2 heads hea
         attention = example.attention
         sums[0] += head_distances(attention)
         if example.index % WORD_DISTANCE_STRIDE == 0:
-            token_roles = roles(example.tokens, store.special_tokens)
-            visible = example.visible_keys
             sums[1] += head_distances(
-                renormalise_over_words(attention, token_roles, visible, cross=example.is_cross)
+                renormalise_over_words(
+                    attention, example.roles, example.visible_keys, cross=example.is_cross
+                )
             )
     return sums
 

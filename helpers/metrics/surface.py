@@ -21,7 +21,7 @@ import pandas as pd
 from jaxtyping import Bool, Float, Shaped
 
 from helpers.cache import cached
-from helpers.data.records import KEY_TYPES, Roles, cluster_of, roles
+from helpers.data.records import KEY_TYPES, Roles, cluster_of
 from helpers.metrics import CODE, TRAINED
 from helpers.metrics.heads import LayerNumbers, PerHead, head_rows, layers_from_1
 from helpers.metrics.reference import BROAD
@@ -217,23 +217,19 @@ def mean_of_queries(values: Float[np.ndarray, "layer head query"]) -> PerHead:
     return divide(values.sum(axis=-1), np.array(values.shape[-1]))
 
 
-def example_values(
-    example: Example, special_tokens: Mapping[str, str | None]
-) -> dict[str, PerHead]:
+def example_values(example: Example) -> dict[str, PerHead]:
     """Compute every measure of section 3 for one example, layer by layer to save memory.
 
     Parameters
     ----------
     example : Example
         Its maps.
-    special_tokens : mapping of str to str or None
-        The tokens in the roles ``cls`` and ``sep``; None if the model has none.
 
     Returns
     -------
     dict of str to array, shape (layer, head)
     """
-    token_roles = roles(example.tokens, special_tokens)
+    token_roles = example.roles
     by_layer = []
     for stored, visible in zip(example.stored_attention, example.visible_keys, strict=True):
         attention = stored[None].astype(np.float32)
@@ -316,7 +312,7 @@ def sum_by_article(values: Sequence[Mapping[str, PerHead]], articles: Sequence[s
 
 def shard_values(store: Store, number: int) -> list[dict[str, PerHead]]:
     """Compute every measure of section 3 for each example of a shard."""
-    return [example_values(example, store.special_tokens) for example in store.shard(number)]
+    return [example_values(example) for example in store.shard(number)]
 
 
 def sums(store: Store) -> Sums:
