@@ -23,7 +23,6 @@ from scipy.sparse.csgraph import shortest_path
 from torch import Tensor
 
 from helpers.data.records import cluster_of
-from helpers.errors import InputError
 from helpers.store.store import Example
 
 Sentences = Sequence[int]  # their positions in the store
@@ -211,25 +210,16 @@ def prepare(store: Any, vectors: Callable[[list[str]], Any] | None = None) -> Pr
     -------
     ProbeData
         The sentences in the order of the store.
-
-    Raises
-    ------
-    InputError
-        If an example has no parse, or if there is no train or no dev sentence.
     """
     parses = []
     splits = {"train": [], "dev": []}
     numbers = {}
     for index, record in enumerate(store.records()):
-        if "heads" not in record:
-            raise InputError(f"example {index} has no syntactic heads; probes need a treebank")
         is_punctuation = np.array(record["relations"]) == "punct"
         words = [numbers.setdefault(word, len(numbers)) for word in record["words"]]
         article = cluster_of(record, index)
         parses.append(Parse(np.array(record["heads"]), is_punctuation, article, np.array(words)))
         splits[record["split"]].append(index)
-    if not all(splits.values()):
-        raise InputError("probes need a treebank with train and dev sentences")
     matrix = vectors(list(numbers)) if vectors else np.zeros((len(numbers), 0), np.float32)
     train_vectors = matrix[np.concatenate([parses[index].words for index in splits["train"]])]
     deviations = train_vectors.std(0).clip(min=SMALLEST_SCALE)

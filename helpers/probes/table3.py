@@ -144,7 +144,7 @@ def make_tables(
         "entropy-matched": difference_table({**shared, **matched}),
     }
     return {
-        "probes": probe_table(results, len(data.splits["train"])),
+        "probes": probe_table(results),
         "probe_heads": head_weights(probes[ATTN], data),
         "probe_layers": pd.concat([structural_layers, bilinear_layers], ignore_index=True),
         "probe_differences": by_model(differences),
@@ -215,7 +215,7 @@ def fit_hidden(data: ProbeData, name: str, seeds: int) -> tuple[ProbeCounts, pd.
     layers
         Rows of probe_layers.csv: ``probe``; ``layer``, from 0, the embeddings; ``metric`` (UUAS, or
         UAS without punctuation) and ``validation``, the score in percent on the held-out slice,
-        with its interval; whether the row is ``chosen``; and the ``rank`` of the probe.
+        with its interval; and whether the row is ``chosen``.
     """
     order = np.random.default_rng(0).permutation(data.splits["train"]).tolist()
     held_out = max(1, len(order) // 10)
@@ -229,7 +229,7 @@ def fit_hidden(data: ProbeData, name: str, seeds: int) -> tuple[ProbeCounts, pd.
         estimate = probe.score(at_layer, order[:held_out])[metric].estimate()
         rows.append({
             "probe": name, "metric": metric, "layer": numbers[layer],
-            **estimate.columns("validation"), "rank": probe.rank,
+            **estimate.columns("validation"),
         })  # fmt: skip
     layers = pd.DataFrame(rows)
     best = int(layers["validation"].argmax())
@@ -251,15 +251,13 @@ def right_branching(data: ProbeData) -> ProbeCounts:
     return attachment(parses, heads)
 
 
-def probe_table(results: Results, n_train: int) -> pd.DataFrame:
+def probe_table(results: Results) -> pd.DataFrame:
     """Make the table probes.csv: the score of each probe by each metric.
 
     Parameters
     ----------
     results
         The counts of each probe, by name.
-    n_train
-        Number of sentences that probes are fitted to.
 
     Returns
     -------
@@ -267,8 +265,7 @@ def probe_table(results: Results, n_train: int) -> pd.DataFrame:
         ``value`` is in percent, a mean over seeds.  The 95% interval covers the choice of dev
         articles and the noise of training (`Counts.estimate`), but not the choice of training data.
         ``paper_value`` is given for the metrics of Table 3, which leave punctuation out.  The
-        scores of the ``seeds`` have the standard deviation ``sd`` (of a sample), ``min`` and
-        ``max``.
+        scores of the ``seeds`` have the standard deviation ``sd`` (of a sample).
     """
     rows = []
     paper = paper_table3()
@@ -276,11 +273,9 @@ def probe_table(results: Results, n_train: int) -> pd.DataFrame:
         for metric, counts in by_metric.items():
             rows.append({
                 "probe": probe, "metric": metric, **counts.estimate().columns("value"),
-                "n_train": 0 if probe == RIGHT_BRANCHING else n_train,
-                "n_dev": len(counts.articles),
                 "paper_value": paper.get(probe) if metric in COMPARED else np.nan,
                 "seeds": len(counts.by_seed),
-                **pd.Series(counts.by_seed).agg(sd="std", min="min", max="max"),
+                "sd": pd.Series(counts.by_seed).std(),
             })  # fmt: skip
     return pd.DataFrame(rows)
 
