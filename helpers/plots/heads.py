@@ -315,10 +315,13 @@ def fig6_clusters(
     linguistic = positions[is_linguistic]
     labels = [f"{row.layer}-{row.head}" for row in linguistic.itertuples()]
     findings = zip(labels, linguistic["behaviour"], strict=True)
+    title = f"Figure 6 · Heads of one layer are {cohesion:.2f} times as far apart as heads of "
+    title += "different layers"
+    if np.isnan(cohesion):  # of a single layer, or of single heads
+        title = "Figure 6 · Heads in the plane of multidimensional scaling"
     figure = canvas(
         3.3,
-        f"Figure 6 · Heads of one layer are {cohesion:.2f} times as far apart as heads of "
-        "different layers",
+        title,
         model,
         "a point: a head; near: alike in what they attend to",
         "; ".join(f"{label} {behaviour}" for label, behaviour in findings),
