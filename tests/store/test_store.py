@@ -153,6 +153,7 @@ def test_open_refuses_an_unfinished_store(folder):
 DAMAGES = {
     "a bit": ([SHARD_FILES[1]], lambda folder: flip(folder / SHARD_FILES[1])),
     "cut": ([SHARD_FILES[1]], lambda folder: truncate(folder / SHARD_FILES[1])),
+    "removed": ([SHARD_FILES[1]], lambda folder: (folder / SHARD_FILES[1]).unlink()),
     "another shard": (
         [SHARD_FILES[1]],
         lambda folder: shutil.copy(folder / SHARD_FILES[0], folder / SHARD_FILES[1]),
