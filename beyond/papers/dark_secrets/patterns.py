@@ -53,7 +53,6 @@ from beyond.papers.dark_secrets.maps import (
 from helpers.cache import cached
 from helpers.data.records import Corpus, Segment, evenly_spaced
 from helpers.metrics.heads import head_label, head_rows
-from helpers.metrics.statistics import divide
 from helpers.model.loading import Model
 from helpers.progress import batch_threads
 
@@ -309,7 +308,8 @@ def share_table(table: pd.DataFrame) -> pd.DataFrame:
     tables = {}
     for key, heads in table.groupby(["task", "weights"], sort=False):
         shares = heads[names].mean()
-        shares[SPECIAL_COLUMN] = divide(shares[SPECIAL_COLUMN], shares[ANY_COLUMN])
+        with_column = shares[ANY_COLUMN]
+        shares[SPECIAL_COLUMN] = shares[SPECIAL_COLUMN] / with_column if with_column else np.nan
         tables[key] = shares.rename_axis("pattern").rename("share").reset_index()
     return concat_with_keys(tables, "task", "weights")
 
