@@ -9,6 +9,7 @@ import argparse
 import os
 import re
 import shutil
+import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -38,7 +39,7 @@ LINK = re.compile(
     r"^```.*?^```|(!?)\[((?:[^\]\[]|\[[^\]]*\])*)\]\(([^)\s]+)\)", re.MULTILINE | re.DOTALL
 )
 VIEWERS_PLACE = re.compile(r"<!-- viewers -->.*?<!-- end -->\n", re.DOTALL)
-REPOSITORY = os.environ.get("GITHUB_REPOSITORY")  # owner/name, set where the book is published
+ON_GITHUB = re.compile(r"github\.com[:/]([\w.-]+/[\w.-]+?)(?:\.git)?/?$")
 COLAB = """
 
 [Open this notebook in Colab](https://colab.research.google.com/github/{repository}/blob/HEAD/notebooks/{name}).
@@ -141,23 +142,39 @@ def copy_notebooks() -> None:
             elif cell.metadata.get("jupyter", {}).get("source_hidden"):
                 cell.metadata.tags = [*cell.metadata.get("tags", []), "hide-input"]
                 cell.metadata.mystnb = {"code_prompt_show": "Settings", "code_prompt_hide": "Fold"}
-        notebook.cells[0].source += colab_link(path.name, REPOSITORY)
+        notebook.cells[0].source += colab_link(path.name, repository())
         nbformat.write(notebook, folder / path.name)
 
 
-def colab_link(name: str, repository: str | None) -> str:
+def repository() -> str:
+    """Name the repository on GitHub, owner/name, by the workflow or the git remote; "" for none."""
+    if "GITHUB_REPOSITORY" in os.environ:
+        return os.environ["GITHUB_REPOSITORY"]
+    command = ["git", "remote", "get-url", "origin"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    return repository_of(done.stdout)
+
+
+def repository_of(remote: str) -> str:
+    """Read owner/name from the address of a git remote; "" if it is not on GitHub."""
+    match = ON_GITHUB.search(remote.strip())
+    return match[1] if match else ""
+
+
+def colab_link(name: str, on_github: str) -> str:
     """Write the link that opens a notebook on the paper in Colab; "" without a repository."""
-    if not repository or name[:2] > LAST_ON_COLAB:
+    if not on_github or name[:2] > LAST_ON_COLAB:
         return ""
-    return COLAB.format(repository=repository, name=name)
+    return COLAB.format(repository=on_github, name=name)
 
 
 def relinked(text: str, folder: Path, up: str = "") -> str:
     """Change the relative links of a page in a folder of the repository into those of the book.
 
-    A file that is not in the book is linked in the `REPOSITORY`, if there is one; otherwise the
+    A file that is not in the book is linked in the `repository`, if there is one; otherwise the
     text of the link stays.
     """
+    on_github = repository()
 
     def changed(match: re.Match[str]) -> str:
         image, label, target = match.groups()
@@ -174,10 +191,10 @@ def relinked(text: str, folder: Path, up: str = "") -> str:
         if page:
             mark, anchor = ("", "") if page == "index.md" else (mark, anchor)
             return f"[{label}]({up}{page}{mark}{anchor})"
-        if not REPOSITORY:
+        if not on_github:
             return label
         file = path.relative_to(ROOT).as_posix()
-        return f"[{label}](https://github.com/{REPOSITORY}/blob/HEAD/{file})"
+        return f"[{label}](https://github.com/{on_github}/blob/HEAD/{file})"
 
     return LINK.sub(changed, text)
 

@@ -86,13 +86,23 @@ def objectives_block(notebooks: Mapping[str, nbformat.NotebookNode]) -> str:
 
 
 def plans_block(minutes: Mapping[str, int]) -> str:
-    """Write a row for each plan, with the sum of its minutes beside those that a class has."""
+    """Write a row for each plan, with the sum of its minutes.
+
+    Raises
+    ------
+    ValueError
+        If the notebooks of a plan need more than a class has.
+    """
     by_number = {stem[:2]: number for stem, number in minutes.items()}
     rows = ["| time | notebooks | minutes of reading and exercises |", "|---|---|---|"]
     for name, (numbers, limit) in PLANS.items():
         needed = sum(by_number[number] for number in numbers.split())
+        if needed > limit:
+            raise ValueError(f"the plan {name} needs {needed} minutes and has {limit}")
         rows.append(f"| {name} | {', '.join(numbers.split())} | {needed} of {limit} |")
     longest = max(by_number.values())
+    if longest > SESSION_MINUTES:
+        raise ValueError(f"a notebook needs {longest} minutes, a session has {SESSION_MINUTES}")
     rows.append(
         f"| a seminar of {len(by_number)} sessions | one in each session "
         f"| at most {longest} of {SESSION_MINUTES} |"

@@ -8,7 +8,7 @@ import nbformat
 import pytest
 
 from scripts import minutes, student
-from scripts.book import colab_link
+from scripts.book import colab_link, repository_of
 
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = ROOT / "build" / "book"
@@ -91,11 +91,24 @@ def test_no_page_is_large(book):
     assert sizes[large] <= MAX_PAGE_BYTES, large
 
 
+@pytest.mark.parametrize(
+    ("remote", "repository"),
+    [
+        ("https://github.com/someone/attention.git\n", "someone/attention"),
+        ("git@github.com:someone/attention.git\n", "someone/attention"),
+        ("https://example.org/someone/attention.git\n", ""),
+        ("", ""),
+    ],
+)
+def test_repository_of_a_remote(remote, repository):
+    assert repository_of(remote) == repository
+
+
 def test_colab_link_is_of_the_notebooks_on_the_paper_and_needs_a_repository():
     link = colab_link("03_focused_vs_broad.ipynb", "someone/attention")
     address = "github/someone/attention/blob/HEAD/notebooks/03_focused_vs_broad.ipynb"
     assert f"(https://colab.research.google.com/{address})" in link
-    assert colab_link("03_focused_vs_broad.ipynb", None) == ""
+    assert colab_link("03_focused_vs_broad.ipynb", "") == ""
     assert colab_link("07_dark_secrets.ipynb", "someone/attention") == ""
 
 

@@ -48,6 +48,13 @@ def test_every_installed_need_of_the_requirements_has_its_version_pinned():
     assert tools | constraints == constraints | tools
 
 
+def test_the_conda_environment_installs_the_requirements():
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    assert {"pip": ["-r requirements.txt"]} in environment["dependencies"]
+    minimum = PROJECT["requires-python"].split(",")[0].removeprefix(">=")
+    assert f"python={minimum}" in environment["dependencies"]
+
+
 @pytest.mark.parametrize(
     ("name", "packages"),
     [
@@ -129,3 +136,18 @@ def test_the_pages_that_name_the_project_agree():
     assert citation["license"] == PROJECT["license"] == "MIT"
     assert citation["preferred-citation"]["doi"] in front_page
     assert f"## {helpers.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_targets_of_make_call_programs_that_are_there():
+    text = (ROOT / "Makefile").read_text()
+    programs = set(re.findall(r"(?:scripts|tests)/[\w/]+\.py", text))
+    (measured,) = re.findall(r"for name in ([\w ]+);", text)
+    programs |= {f"tests/benchmarks/bench_{name}.py" for name in measured.split()}
+    for program in programs:
+        assert (ROOT / program).is_file(), program
+
+
+def test_workflows_are_read_by_github():
+    for path in (ROOT / ".github").rglob("*.yml"):
+        content = yaml.safe_load(path.read_text())
+        assert content.get("jobs") or content.get("body") or path.stem == "config", path.name

@@ -280,18 +280,28 @@ ROWS = [
 ZOO = [Family(*row) for row in ROWS]
 
 # Families that the documentation does not list, each with something of its own: layers without
-# positions, a window in some layers, a state space beside attention.
+# positions, other norms, a window in some layers, biases for distances, a state space.
+SIX_WIDE = {**GROUPED, "head_dim": 6, "pad_token_id": 0}
 MORE = [
-    Family("SmolLM3", DECODER, "SmolLM3ForCausalLM", begun_byte_pairs, HYBRID),
+    Family(name, DECODER, f"{name}ForCausalLM", begun_byte_pairs, SIX_WIDE)
+    for name in ("SmolLM3", "Olmo3", "Cohere2", "Glm4", "Doge", "BioGpt")
+] + [
     Family("Qwen3 with a window in a layer", DECODER, "Qwen3ForCausalLM", plain_byte_pairs,
            {**GROUPED, "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 7,
             "use_sliding_window": True}),
-    Family("Falcon-H1", DECODER, "FalconH1ForCausalLM", plain_byte_pairs, {**HYBRID,
+    Family("Falcon-H1", DECODER, "FalconH1ForCausalLM", plain_byte_pairs, {**SIX_WIDE,
            "mamba_d_ssm": 16, "mamba_n_heads": 2, "mamba_d_head": 8, "mamba_d_state": 4,
            "mamba_n_groups": 1}),
+    Family("MPT", DECODER, "MptForCausalLM", plain_byte_pairs,
+           {"expansion_ratio": 2, "max_seq_len": 96}),
     Family("GPT-Neo", DECODER, "GPTNeoForCausalLM", plain_byte_pairs, {"num_layers": 2,
            "num_hidden_layers": NONE, "window_size": 6,
            "attention_types": [[["global", "local"], 1]]}),
+    Family("XGLM", DECODER, "XGLMForCausalLM", plain_byte_pairs, {"ffn_dim": 32}),
+    Family("CTRL", DECODER, "CTRLLMHeadModel", plain_byte_pairs, {"hidden_size": 32, "dff": 32}),
+    Family("Data2Vec", ENCODER, "Data2VecTextForMaskedLM"),
+    Family("Splinter", ENCODER, "SplinterModel"),
+    Family("RoBERTa-PreLayerNorm", ENCODER, "RobertaPreLayerNormForMaskedLM", byte_pairs),
 ]  # fmt: skip
 
 

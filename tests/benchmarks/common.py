@@ -8,7 +8,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,7 @@ def random_segments(count: int, *, longest: int = 60) -> Corpus[Segment]:
         return " ".join(rng.choice(WORDS, size=rng.integers(longest // 3, 2 * longest)))
 
     segments = [Segment(text(), text(), title=str(index)) for index in range(count)]
-    return Corpus("random", {"count": count, "longest": longest}, lambda _counts: iter(segments))
+    return _corpus("random", {"count": count, "longest": longest}, segments)
 
 
 def random_sentences(count: int, *, words: int = 20) -> Corpus[Sentence]:
@@ -101,6 +102,19 @@ def random_sentences(count: int, *, words: int = 20) -> Corpus[Sentence]:
         heads = [int(rng.integers(1, word + 1)) for word in range(1, words)]
         relations = rng.choice(("det", "nsubj", "dobj"), size=words - 1).tolist()
         split = "dev" if index % 5 == 0 else "train"
-        relations = ("root", *relations)
-        sentences.append(Sentence(tuple(forms), (0, *heads), relations, split, str(index)))
-    return Corpus("random-trees", {"count": count, "words": words}, lambda _counts: iter(sentences))
+        sentence = Sentence(
+            words=tuple(forms),
+            heads=(0, *heads),
+            relations=("root", *relations),
+            split=split,
+            source=str(index),
+        )
+        sentences.append(sentence)
+    return _corpus("random-trees", {"count": count, "words": words}, sentences)
+
+
+def _corpus(name: str, spec: dict[str, int], records: list) -> Corpus:
+    def read(_counts: Counter[str]) -> Iterator:
+        yield from records
+
+    return Corpus(name, spec, read)

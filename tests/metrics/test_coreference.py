@@ -165,3 +165,15 @@ def test_documents_without_antecedents_are_refused(mentions):
         count_antecedents([random_example(np.random.default_rng(0), "full", text)], "words")
     with pytest.raises(InputError, match="no mention has an antecedent"):
         count_rules([text])
+
+
+def test_the_best_head_of_a_type_is_another_and_that_of_no_mention_is_the_best_of_all():
+    examples = documents(finds=lambda record: "doctor" in record["words"])
+    for example in examples[::2]:  # of Ann's documents, head 2-2 finds all and 2-3 nothing
+        point(example, 1, 1, {5: 0, 7: 3, 9: 0})
+        point(example, 1, 2, {5: 1, 7: 1, 9: 1})
+    counts = count_antecedents(examples, "words")
+    assert best_head(counts) == (1, 1)
+    assert best_head(counts, "nominal") == (1, 2)
+    without = count_antecedents(examples[::2], "words")
+    assert without.size("nominal") == 0 and best_head(without, "nominal") == best_head(without)

@@ -225,3 +225,15 @@ def test_schemes_of_relation_names_and_their_names_in_the_paper():
     for scheme, missing in (("clear", set()), ("ud", {"prep", "pobj"})):
         names = set(table.loc[table["scheme"] == scheme, "paper"])
         assert expected - names == missing
+
+
+def test_few_words_choose_no_head():
+    """In a direction in which one word counts, a head that finds it would be right about all."""
+    rng = np.random.default_rng(0)
+    pairs = [[[0, 1, "a"], [1, 2, "a"], [2, 3, "a"]], [[1, 0, "a"], [2, 3, "a"], [3, 1, "a"]]]
+    sentences = [random_example(rng, "causal", {"words": "wwww", "pairs": p}) for p in pairs]
+    counts = count_heads(sentences)
+    sizes = counts.visible_size("a")
+    row = dependency_heads(counts, minimum=int(sizes.max())).set_index("relation").loc["a"]
+    assert row["direction"] == DIRECTIONS[sizes.max(axis=1).argmax()]
+    assert row["count"] == sizes.max() > sizes.min()

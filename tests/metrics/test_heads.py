@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from references import slow_pick
 
+from helpers.data.links import read_links
 from helpers.metrics import by_model, rows_of_model
 from helpers.metrics.heads import (
     DIRECTIONS,
@@ -13,8 +14,10 @@ from helpers.metrics.heads import (
     head_label,
     head_labels,
     head_rows,
+    is_right,
     parse_head,
     picked_words,
+    sees_answer,
 )
 
 CAUSAL = np.tril(np.ones((4, 4), bool))
@@ -54,6 +57,21 @@ def test_picks_of_equal_weights_are_the_first_candidates(direction):
                     pair = maps[head].T, seen.T
                 pick = slow_pick(*pair, query, np.flatnonzero(candidates))
                 assert picks[head, query] == (query if pick is None else pick)
+
+
+def test_right_picks_are_words_other_than_the_one_that_is_read():
+    links = read_links({"words": "abc", "pairs": [[0, 2, "det"], [2, 0, "dobj"]]})
+    picked = np.array([[-1, 0], [2, 3], [5, -3]])
+    assert is_right(picked, links).tolist() == [[False, True], [True, False], [False, False]]
+    possessor = read_links({"words": ["Ann", "'s", "hat"], "pairs": [[0, 1, "poss"]]})
+    assert possessor.query.tolist() == [1]  # its 's, which is no answer even if it is annotated
+    assert not is_right(np.array([1]), possessor).any()
+
+
+def test_answers_are_seen_on_one_side_of_a_causal_mask():
+    links = read_links({"words": "abcd", "pairs": [[0, 2, "det"], [3, 1, "dobj"]]})
+    seen = [sees_answer(links, CAUSAL, direction).tolist() for direction in DIRECTIONS]
+    assert seen == [[False, True], [True, False]]
 
 
 def test_labels_and_tables_of_heads():

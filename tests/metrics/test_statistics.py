@@ -12,9 +12,19 @@ from helpers.metrics.statistics import (
     holm,
     ratio,
     resampled_ratios,
+    resampled_sums,
     weighted_ratios,
     with_seed_noise,
 )
+
+
+def test_resampled_sums_are_sums_of_as_many_clusters():
+    counts = np.array([[1, 0], [0, 10], [0, 100]])
+    sums = resampled_sums(counts)
+    # 1s, 10s and 100s count each cluster in a resample of three.
+    weights = np.column_stack([sums[:, 0], sums[:, 1] % 100 // 10, sums[:, 1] // 100])
+    assert (weights.sum(axis=1) == 3).all()
+    assert len(np.unique(weights, axis=0)) == 10  # every multiset of three out of three occurs
 
 
 def test_ratio_agrees_with_resampling_one_by_one():
@@ -42,6 +52,15 @@ def test_weighted_ratios_of_two_are_a_paired_difference():
     means = right.sum(axis=0) / total.sum(axis=0)
     assert weighted.value == pytest.approx(means[0] - means[1])
     assert weighted_ratios(right, total).value == pytest.approx(means.mean())
+
+
+def test_bootstrap_intervals_share_resamples_between_columns():
+    right = np.array([[1, 2, 0], [0, 0, 0], [3, 6, 0]])
+    total = np.array([[2, 4, 0], [2, 4, 0], [4, 8, 0]])
+    low, high = bootstrap_intervals(right, total)
+    assert low[0] == low[1] == ratio(right[:, 0], total[:, 0]).low
+    assert high[0] == high[1]
+    assert np.isnan([low[2], high[2]]).all()
 
 
 @pytest.mark.parametrize(
@@ -108,3 +127,12 @@ def test_bootstrap_t_agrees_with_resampling_one_by_one():
     assert bootstrap_t_test(1e6 * differences) == bootstrap_t_test(differences)
     # Four equal differences are as large in one of 16 assignments of signs.
     assert [bootstrap_t_test(np.full(4, value)) for value in (1, 0, -1)] == [1 / 16, 1, 1]
+
+
+def test_bootstrap_t_keeps_its_level_and_finds_differences():
+    rng = np.random.default_rng(8)
+    scales = rng.uniform(0.2, 3, 20)
+    skewed = rng.binomial(10, 0.95, (400, 20)) - 9.5  # nearly everything is right
+    for noise in (rng.normal(size=(400, 20)) * scales, skewed):
+        assert np.mean([bootstrap_t_test(sample) < 0.05 for sample in noise]) <= 0.1
+        assert np.mean([bootstrap_t_test(sample + 2) < 0.05 for sample in noise]) > 0.8

@@ -413,3 +413,14 @@ def test_all_heads_add_what_a_planted_head_knows_to_the_rule(own_cache):
     assert row["count"] == sum(record["relations"].count("dep") for record in dev)
     assert row["with_head"] > 95 > 60 > row["rule"]
     assert row["added"] == pytest.approx(row["with_head"] - row["rule"])
+
+
+def test_a_small_treebank_has_the_least_number_of_updates(monkeypatch):
+    monkeypatch.setattr(training, "MIN_UPDATES", 60)
+    data = corpus(24)
+    probe = Attn(data)
+    batches = []
+    monkeypatch.setattr(probe, "loss", lambda batch: batches.append(1) or Attn.loss(probe, batch))
+    per_epoch = len(list(data.batches(data.splits["train"])))
+    train([probe], data, data.splits["train"])
+    assert training.EPOCHS * per_epoch < 60 <= len(batches) < 60 + per_epoch
